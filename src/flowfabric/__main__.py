@@ -1,4 +1,4 @@
-"""`python -m flowfabric`, and the `flowfabric` command."""
+"""Run the `flowfabric` command, also as `python -m flowfabric`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: read once from the environment and the project's file, checked, and passed on."""
+"""Settings: they come from the environment and from a file of the project."""
 
 from __future__ import annotations
 
@@ -116,10 +116,10 @@ class Settings:
     def from_environment(
         cls, environment: Mapping[str, str] | None = None, folder: Path | None = None
     ) -> Settings:
-        """Read the settings. The environment wins over the file in the folder, which wins over the
-        defaults.
+        """Read the settings. A variable in `environment` overrides the file in `folder`. The file
+        overrides the defaults.
 
-        Without arguments, read the environment of this process and the current folder.
+        If no argument is given, read the environment of this process and the current folder.
         """
         env = os.environ if environment is None else environment
         if folder is None and environment is None:

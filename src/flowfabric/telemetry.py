@@ -79,9 +79,9 @@ ROWS = (0, 1, 3, 10, 30, 100, 300, 1000)
 class Meter:
     """Counts operations and adds up their times.
 
-    Other code adds functions to `listeners`, `counters` and `observers`. The meter calls the
-    listeners after every operation. `count` passes a number to the counters, such as the number of
-    frames sent. `observe` passes values to the observers, such as the wait times of one claim.
+    Other code adds functions to `listeners`, `counters` and `observers`. After every operation, the
+    meter calls each listener. `count` calls each counter with a number, such as the number of
+    frames sent. `observe` calls each observer with values, such as the wait times of one claim.
     """
 
     def __init__(self) -> None:
@@ -103,12 +103,12 @@ class Meter:
             listener(name, seconds, failure, rows)
 
     def count(self, name: str, number: int = 1, **labels: str) -> None:
-        """Tell the counters to add `number` to the counter `name`."""
+        """Add `number` to the metric `name`: call each function in `counters`."""
         for counter in self.counters:
             counter(name, number, labels)
 
     def observe(self, name: str, values: Sequence[float], **labels: str) -> None:
-        """Pass values for the histogram `name` to the observers."""
+        """Add values to the histogram `name`: call each function in `observers`."""
         for observer in self.observers:
             observer(name, values, labels)
 
@@ -135,7 +135,7 @@ class ExecutionFilter(logging.Filter):
 
 class _Formatter(logging.Formatter):
     def formatException(self, info: Any) -> str:  # noqa: N802 - the name in the standard library
-        """Return the traceback with only the frames of user code."""
+        """Return the traceback as text, without the lines about flowfabric's own code."""
         kind, error, trace = info
         # The traceback of the record may start at user code. The error has the whole traceback.
         whole = trace if error is None else error.__traceback__

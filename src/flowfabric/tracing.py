@@ -71,10 +71,10 @@ def look() -> Tracer | None:
 def send_span(
     submissions: Sequence[Submission], count: int | None = None
 ) -> AbstractContextManager[Span | None]:
-    """Open a span around submitting executions of one task, as a child of the current span.
+    """Open a span around the submit of executions of one task. Its parent is the current span.
 
-    The context of this span is stored in the submissions. `count` is the number of executions, if
-    it differs from the number of submissions.
+    The context of the new span is stored in the submissions. `count` is the number of executions;
+    it is needed only if it differs from the number of submissions.
     """
     current = tracer()
     if current is None or not submissions:
@@ -83,8 +83,9 @@ def send_span(
 
 
 def sent(span: Span | None, execution_id: str) -> None:
-    """Add the id of the execution to the span. The execution is new, or it is an earlier one with
-    the same key.
+    """Add the id of the submitted execution to the span.
+
+    If the idempotency key was used before, this is the id of the existing execution.
     """
     if span is not None:
         span.set_attributes({MESSAGE_ID: execution_id, EXECUTION: execution_id})
@@ -168,7 +169,10 @@ def _step_span(tracer: Tracer, name: str) -> Iterator[Span]:
 
 @contextmanager
 def _current(span: Span) -> Iterator[Span]:
-    """Make a span current for the block, then end it. Record only the type of an error."""
+    """Make a span current inside a `with` statement, then end the span.
+
+    If an error is raised, record only its type.
+    """
     with trace.use_span(
         span, end_on_exit=True, record_exception=False, set_status_on_exception=False
     ):

@@ -126,14 +126,14 @@ apps: weakref.WeakSet[App] = weakref.WeakSet()
 class App:
     """A set of tasks, and the database that stores their executions.
 
-    The database is `database_url`. Its default comes from the environment: FLOWFABRIC_DATABASE_URL,
-    then DATABASE_URL. If none of these is set, the app starts an embedded server when it first
-    needs a database. The data is in the folder `.flowfabric/` of `project` (default: the current
-    folder).
+    The database is `database_url`. The default comes from FLOWFABRIC_DATABASE_URL, then from
+    DATABASE_URL, then from flowfabric.toml. If none of them names a database, the app starts an
+    embedded server when it first needs a database. The data is in the folder `.flowfabric/` of
+    `project` (default: the current folder).
 
     If `url` or FLOWFABRIC_URL is set, the app calls a server of flowfabric instead of a database.
-    It sends `token` or FLOWFABRIC_TOKEN to prove who it is. An app that calls a server needs no
-    rights in the database, and cannot run workers.
+    The app sends `token` or FLOWFABRIC_TOKEN to prove who it is. An app that calls a server needs
+    no rights in the database, and cannot run workers.
 
     `name` is the name under which the database keeps the app's schedules (default: the name of the
     module that creates the app). `version` is a dotted number; the highest running version decides
@@ -141,12 +141,12 @@ class App:
 
     `code_version` names the version of the code, for example a release or a commit. An execution
     belongs to the version that records its steps. `reads` lists other versions whose executions
-    this code can run, too. If no worker that serves a version has been alive for `version_grace`,
+    this code can run, too. If all workers that serve a version have been dead for `version_grace`,
     workers of any version run its executions.
 
     `connect` opens the connections of `ctx.transaction`. It is a function that returns a context
-    manager (sync or async) of a connection or a session, for example `pool.acquire`, a
-    `sessionmaker` or `engine.connect`. The default is an asyncpg connection to the app's own
+    manager (sync or async), which gives a connection or a session. Examples are `pool.acquire`, a
+    `sessionmaker` and `engine.connect`. The default is an asyncpg connection to the app's own
     database.
     """
 
@@ -326,9 +326,9 @@ class App:
         with its type. Sending any other signal raises an error. `streams` is the type of the values
         that the task streams as JSON. `stream_policy` says how much of its stream is kept.
 
-        `limit` limits how many executions of the task run at once or start in a window. `budget`
-        limits what they may spend. `fair_by` names an argument: executions with different values of
-        it take turns in their lane.
+        `limit` limits how many executions of the task run at the same time or start in a window.
+        `budget` limits what they can spend. `fair_by` names an argument: executions with different
+        values of it take turns in their lane.
         """
         check_key("fair_by", fair_by)
         limits = Limits(several("limit", Limit, limit), several("budget", Budget, budget), fair_by)
@@ -367,13 +367,13 @@ class App:
         fair_by: str | None = None,
         weights: Mapping[str, int] | None = None,
     ) -> None:
-        """Declare the options of a lane. Options that an operator sets override them.
+        """Declare the options of a lane. Options that an operator sets override the declared ones.
 
-        At most `concurrency` executions of the lane run at once. `rate` limits how many start, as
-        in `100/min`. `fair_by` names an argument: executions with different values of it take
-        turns. This applies to tasks that have this argument and that have no `fair_by` of their
-        own. `weights` says how many turns a value gets (1 to 100) for each turn of a value
-        without a weight.
+        At most `concurrency` executions of the lane run at the same time. `rate` limits how many
+        start, for example `100/min`. `fair_by` names an argument: executions with different values
+        of this argument take turns. `fair_by` applies to tasks that have the argument and no
+        `fair_by` of their own. `weights` says how many turns a value gets (1 to 100) for each turn
+        of a value without a weight.
         """
         check_lane(name)
         options = LaneOptions(concurrency=concurrency, rate=rate, fair_by=fair_by, weights=weights)
@@ -399,8 +399,8 @@ class App:
     def declare_limits(self, limits: Limits) -> None:
         """Declare more limits and budgets for this app.
 
-        Raises InvalidInput if the app has already declared a limit of the same name with another
-        concurrency, rate or amount.
+        Raises InvalidInput if the app has already declared a limit of the same name with other
+        numbers, or if only one of the two declarations has a key.
         """
         before = (dict(self.limits), dict(self.budgets))
         for limit in limits.limits:
@@ -441,8 +441,8 @@ class App:
     def on_success(self) -> HookDecorator[Ended[Any]]:
         """Register a hook that runs after an execution of any task of this app has succeeded.
 
-        The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. The end
-        of a hook calls no hooks.
+        The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. When a
+        hook ends, no hook runs.
         """
         return HookDecorator(self, HookKind.SUCCESS, None)
 
@@ -470,7 +470,7 @@ class App:
         of: TaskSpec | None,
         options: Mapping[str, Any],
     ) -> Task[..., Any, Any]:
-        """Register a hook for the task `of`, or for every task if `of` is None.
+        """Register a hook for one task (`of`), or for every task if `of` is None.
 
         Decorators such as `@task.on_failure` call this.
         """
@@ -513,10 +513,11 @@ class App:
         self._declared[client] = changes
 
     def middleware(self, function: M, /) -> M:
-        """Register an async function that is called around every run of a task: `@app.middleware`.
+        """Register an async function that wraps every run of a handler: `@app.middleware`.
 
-        It takes the context and `call_next`, and returns the result, usually the result of `await
-        call_next()`. The function that was registered first is the outermost.
+        The function takes the context and `call_next`. `await call_next()` runs the handler and
+        returns its result. What the function returns becomes the result. If several functions are
+        registered, the first one is the outermost.
         """
         check_middleware(function)
         self._extensions.middleware.append(function)
@@ -532,10 +533,11 @@ class App:
     ) -> None:
         """Register a factory for handler parameters that are annotated with `type`.
 
-        The factory is a function or a generator function, async or not, and may return a context
-        manager. It is called once for each run of a handler, and its context manager exits when
-        that run ends. With `scope="worker"`, it is called once for each worker process, and its
-        context manager exits when the process ends. Other factories make its arguments.
+        The factory is a function or a generator function, async or not. It can return a context
+        manager. By default, the factory is called once for each run of a handler, and its context
+        manager exits when that run ends. With `scope="worker"`, the factory is called once for each
+        worker process, and its context manager exits when the process ends. If the factory has
+        parameters, other factories make their values.
         """
         self._extensions.providers.register(type, factory, scope)
         self._reset_tasks()
@@ -559,7 +561,7 @@ class App:
     def on_startup(self, hook: H, /) -> H:
         """Register a function to call when a worker process starts: `@app.on_startup`.
 
-        If it raises, the worker does not start.
+        If the function raises, the worker does not start.
         """
         self._extensions.on_startup.append(hook)
         return hook
@@ -567,7 +569,8 @@ class App:
     def on_shutdown(self, hook: H, /) -> H:
         """Register a function to call when a worker process has drained: `@app.on_shutdown`.
 
-        The functions run in reverse order of registration, even if a startup hook has failed.
+        Several such functions run in reverse order of their registration. They also run if a
+        startup hook has failed.
         """
         self._extensions.on_shutdown.append(hook)
         return hook
@@ -589,9 +592,9 @@ class App:
     ) -> ScheduleDecorator:
         """Submit a task at the times of a cron expression: `@app.cron("0 9 * * 1-5", tz=...)`.
 
-        Put it above a plain function or above `@app.task(...)`. `misfire` decides about times that
-        passed while no worker was running: `once` submits one execution for all of them, `skip`
-        submits none, and `all` submits one for each.
+        Put this decorator above a plain function or above `@app.task(...)`. `misfire` says what to
+        submit for the times that passed while no worker was running: `once` is one execution for
+        all of them, `skip` is none, and `all` is one for each.
         """
         return self._schedule(cron_rule(expression, tz), misfire, name, args, kwargs)
 
@@ -608,8 +611,8 @@ class App:
     ) -> ScheduleDecorator:
         """Submit a task at a fixed interval: `@app.every(timedelta(minutes=5))`.
 
-        Times are counted from `start`, or from the first time that a worker declared the schedule.
-        A restart of a worker does not shift the times.
+        The intervals are counted from `start` (default: the moment when a worker first declared the
+        schedule). A restart of a worker does not shift the times.
         """
         return self._schedule(every_rule(every, start), misfire, name, args, kwargs)
 
@@ -644,11 +647,9 @@ class App:
         return register
 
     async def fire_schedules(self) -> int:
-        """Declare the schedules of this app, and fire the due ones.
+        """Declare the schedules of this app, and fire the due ones. Workers do this by themselves.
 
         Returns the number of executions that this call has submitted.
-
-        Workers do this by themselves.
         """
         scheduler = self._scheduler(await self.client())
         await scheduler.declare()
@@ -675,10 +676,10 @@ class App:
         return await task.submit(*args, **kwargs)
 
     def get(self, id: AnyId) -> Run[Any]:
-        """Return the run of an execution by its whole id or its UUID, without a call to the
-        database.
+        """Return the run of the execution that has this whole id or UUID.
 
-        If the task of the execution is registered in this app, its type hints decode the result.
+        This makes no call to the database. If the task of the execution is registered in this app,
+        the type hints of the task decode the result.
         """
         return self.find_run(id, "", _as_json, self._decoder)
 
@@ -689,11 +690,11 @@ class App:
         decode: Callable[[bytes | None], T],
         find_decoder: Callable[[str], Callable[[bytes | None], T]],
     ) -> Run[T]:
-        """Return the run of an execution by its whole id or its UUID.
+        """Return the run of the execution that has this whole id or UUID.
 
-        With a UUID, the run looks up the partition when it first calls the database. `decode`
-        decodes the result. Once the run has read the name of its task from the database, it uses
-        the decoder that `find_decoder` returns for that name.
+        If `id` is a UUID, the run looks up the partition when it first calls the database. `decode`
+        decodes the result until the run has read the name of its task from the database. Then the
+        decoder that `find_decoder` returns for that name replaces `decode`.
         """
         uuid = bare_uuid(id)
 
@@ -722,9 +723,10 @@ class App:
     ) -> Delivered:
         """Answer a waitpoint. Its token is the complete address.
 
-        Raises InvalidToken for every wrong token. Raises WaitpointClosed if an answer was taken
-        before, or if the time of the waitpoint is over. A second answer with the same `key` has no
-        effect, and does not raise WaitpointClosed. `by` is a note for people: who answers.
+        Raises InvalidToken for every wrong token. Raises WaitpointClosed if a wait has already
+        taken an answer, or if the time of the waitpoint is over. A second answer with the same
+        `key` has no effect, and does not raise WaitpointClosed. `by` is a note for people: who
+        answers.
         """
         payload = encode_signal("answer", value)
         signal = Signal(payload=payload, key=key, source_type="token", source_identity=by)
@@ -742,10 +744,10 @@ class App:
     async def approve(
         self, token: str, /, *, comment: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Approve with the token of an approval. The token says which approver answers.
+        """Approve: give the answer of the approver to whom this token belongs.
 
-        `by` is a note for people: who answers. Raises AlreadyAnswered if this approver has denied
-        before.
+        `by` is a note for people: who answers. Raises AlreadyAnswered if this approver has already
+        denied.
         """
         return await self._answer(token, True, comment, by)
 
@@ -761,7 +763,10 @@ class App:
     async def deny(
         self, token: str, /, *, comment: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Deny with the token of an approval. Works like `approve`."""
+        """Deny: give the answer of the approver to whom this token belongs.
+
+        Works like `approve`. Raises AlreadyAnswered if this approver has already approved.
+        """
         return await self._answer(token, False, comment, by)
 
     def deny_sync(
@@ -799,19 +804,20 @@ class App:
     ) -> Subscription:
         """Consume events: `async for event in app.subscribe("billing", kinds=["completed"])`.
 
-        The database keeps the position under `name`. Acknowledge events with `await event.ack()`.
-        Every event comes at least once. After a restart, the loop repeats all events that were not
-        acknowledged, and up to `page_size` events that were acknowledged. The events of one
-        execution come in order. Only one consumer of a name reads at a time; others wait.
+        The database keeps the position of the subscription `name`. `await event.ack()` acknowledges
+        an event. Every event comes at least once. After a restart, the loop repeats all events that
+        were not acknowledged, and up to `page_size` events that were acknowledged. The events of
+        one execution come in order. Only one consumer of the subscription reads at a time; the
+        others wait.
 
-        `task` is a name or a pattern such as `shop.*`, or several of them. A new subscription
-        begins now, or with the first event since `since`. With `follow=False` the loop ends when no
-        event is left.
+        `task` is the name of a task, a pattern such as `shop.*`, or a list of these. A new
+        subscription begins now or, if `since` is given, with the first event after that time. With
+        `follow=False`, the loop ends when no event is left.
 
-        If a consumer lags, the database keeps its events for `keep` longer than usual. If the
-        events are trimmed after that, `on_expiry` decides: `stop` raises CursorExpired, `resume`
-        continues with the events that are left. `lease_ttl` is how long the next consumer waits
-        after a consumer has died.
+        If the subscription lags, the database keeps the events after its position for up to `keep`
+        longer than usual. If such events are trimmed after all, `on_expiry` decides: `stop` raises
+        CursorExpired, `resume` continues with the events that are left. If a consumer dies, the
+        next one waits for up to `lease_ttl`.
         """
         return self._subscription(
             name,
@@ -873,7 +879,7 @@ class App:
     async def get_by_key(self, key: str) -> Run[Any]:
         """Return the run of the execution that has this key in the namespace of the app.
 
-        A submit with the key would return the same run. Raises ExecutionNotFound if no execution
+        A submit with this key would return the same run. Raises ExecutionNotFound if no execution
         has the key now.
         """
         found = await (await self.client()).executions.find_by_key(key)
@@ -894,10 +900,10 @@ class App:
     ) -> Flow:
         """Build a flow: `async with app.flow("report") as f: ...`.
 
-        In the block, `f.add(task, ...)` adds nodes. At the end of the block the whole flow is
-        stored, before any node runs; `f.run` is its run. If the block raises, nothing is stored.
-        Synchronous code uses `with`. If `via` is a connection, the flow is stored in its
-        transaction.
+        In the `async with` block, `f.add(task, ...)` adds nodes. At the end of the block, the whole
+        flow is stored, before any node runs. `f.run` is then the run of the flow. If the block
+        raises, nothing is stored. Synchronous code uses `with`. If `via` is a connection, the flow
+        is stored in the transaction of that connection.
 
         In a handler, pass the flow to `ctx.flow`. Otherwise each run of the handler stores another
         flow.
@@ -905,7 +911,10 @@ class App:
         return Flow(self, name, via=via, tags=tags)
 
     def get_flow(self, id: AnyId) -> FlowRun:
-        """Return the run of a flow by its whole id or its UUID, without a call to the database."""
+        """Return the run of the flow that has this whole id or UUID.
+
+        This makes no call to the database.
+        """
         uuid = bare_uuid(id)
         whole = FlowId.parse(str(id) if uuid is None else f"{{fp:0}}:{uuid}")
         return FlowRun(self, whole, is_stored=False, is_located=uuid is None)
@@ -913,7 +922,8 @@ class App:
     def run_of(self, id: ExecutionId, task: str, *, is_stored: bool = True) -> Run[Any]:
         """Return the run of an execution of this task.
 
-        If `is_stored` is false, the run first checks that the execution exists.
+        If `is_stored` is false, the run checks that the execution exists before it waits for the
+        result.
         """
         return Run(
             id,
@@ -926,7 +936,7 @@ class App:
         )
 
     def encode_signal(self, task: str, name: str, value: Any) -> bytes:
-        """Encode the value of a signal with the type that the task declares for it.
+        """Encode the value of a signal by the type that the task declares for this signal.
 
         If this app does not have the task, the value is encoded without a check.
         """
@@ -947,11 +957,11 @@ class App:
         worker_id: str | None = None,
         finish_only: bool = False,
     ) -> None:
-        """Run a worker until this call is cancelled; then the worker finishes or releases its
-        executions.
+        """Run a worker until this call is cancelled.
 
-        With `finish_only`, the worker finishes executions that its code version has begun, and
-        begins no new ones.
+        The worker then finishes or releases its executions, before the call ends. If `finish_only`
+        is true, the worker finishes executions that its code version has begun, and begins no new
+        ones.
         """
         worker = await self.worker(
             lanes=lanes,
@@ -972,9 +982,9 @@ class App:
         finish_only: bool = False,
         is_paced: bool = False,
     ) -> Worker:
-        """Return a worker that is not started yet: call its `run()` and `stop()`.
+        """Return a new worker. Start it with `run()`, and end it with `stop()`.
 
-        With `is_paced`, nothing happens in the background: the caller decides when the worker
+        If `is_paced` is true, nothing happens in the background: the caller decides when the worker
         claims and when the reconcilers run.
         """
         if self.settings.url is not None:
@@ -1030,9 +1040,9 @@ class App:
             self._instruments.listen(client)
 
     def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
-        """Post the events of webhooks whose hosts are listed in the settings.
+        """Let the process post events to the webhooks whose hosts the settings list.
 
-        By default no host is listed.
+        By default the settings list no host.
         """
         allowed = Allowed.parse(self.settings.webhook_hosts, self.settings.webhook_networks)
         if not allowed.hosts:
@@ -1050,7 +1060,7 @@ class App:
         return address_of(client.database.url) if server is None else f"embedded in {server.folder}"
 
     def _check_has_own_name(self) -> None:
-        """Raise InvalidInput if this process fires schedules of another app with the same name."""
+        """Raise InvalidInput if another app of this name fires schedules in this process."""
         for other in list(apps) if self.schedules else ():
             if (
                 other is not self
@@ -1083,16 +1093,15 @@ class App:
     async def prepare(self) -> None:
         """Migrate the database of this app to the schema of this release.
 
-        An embedded server is migrated automatically. Any other database is migrated only by this
-        method or by `flowfabric db migrate`.
+        An embedded server is migrated automatically. For any other database, call this method or
+        run `flowfabric db migrate`.
         """
         if self.settings.url is not None:
             raise NotOverHttp(operation="prepare")
         await self._migrate(self.settings.database_url or await self._own_server())
 
     async def check_journals(self) -> AsyncIterator[JournalVerdict]:
-        """Check whether the current code fits the journals of the unfinished executions of this
-        app.
+        """Check for each unfinished execution of this app whether the code still fits its journal.
 
         Each handler runs up to the first step that is not recorded. No new step runs, so a handler
         that does all its work in steps changes nothing. Startup hooks, middleware and providers run
@@ -1149,8 +1158,9 @@ class App:
     async def close(self) -> None:
         """Close the connections of the running event loop.
 
-        Synchronous callers share a background loop. If only that loop still has connections, this
-        call ends it, too. When no loop has connections, the embedded server is released.
+        Synchronous callers share a background loop. If only the background loop has connections
+        now, this call ends that loop, too. When no loop has connections any more, the embedded
+        server is released.
         """
         await self._close_here()
         background = self.portal.loop
@@ -1177,10 +1187,10 @@ class App:
         return list(self._clients)
 
     def use_database(self, database_url: str) -> Callable[[], None]:
-        """Switch to another database, as tests do. Returns a function that switches back.
+        """Switch to another database, as tests do. Return a function that switches back.
 
-        Close the app before you switch back. Otherwise its connections to the other database stay
-        open.
+        Close the app before you switch back. Otherwise the app's connections to the other database
+        stay open.
         """
         before = {
             name: getattr(self, name)
@@ -1257,9 +1267,9 @@ L = TypeVar("L", Limit, Budget)
 
 
 def _agreed(kind: str, known: L | None, given: L) -> L:
-    """Choose between two declarations of a limit: return the declaration that sets its numbers.
+    """Return one of two declarations of the same limit: the declaration that has numbers.
 
-    Raise InvalidInput if their numbers differ, or if only one of them has a key.
+    Raise InvalidInput if both have numbers and the numbers differ, or if only one has a key.
     """
     if known is None:
         return given

@@ -8,8 +8,8 @@
 
 A node waits for the nodes whose results are its arguments, and for the nodes in `after`. Arguments
 are checked when a node is added. For an argument that is the result of another node, the return
-type of that node's task is checked. The end of the block stores the flow. If the block raises,
-nothing is stored.
+type of that node's task is checked. At the end of the `async with` block, the flow is stored. If
+the block raises, nothing is stored.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Flow:
 
     @property
     def nodes(self) -> Mapping[str, Node[Any]]:
-        """The nodes by name, in the order they were added."""
+        """The nodes by name, in the order in which they were added."""
         return MappingProxyType(self._by_name)
 
     @property
@@ -152,7 +152,7 @@ class Flow:
     def add(self, task: Task[..., Any, Any], /, *args: Any, **kwargs: Any) -> Node[Any]:
         """Add a task with its arguments: values, or results of nodes added before.
 
-        The node waits for the nodes whose results are its arguments, and for `after`: a node,
+        The new node waits for the nodes whose results are its arguments, and for `after`: a node,
         `any_of(...)`, `quorum(...)`, or a list of these. If too few of these nodes can still
         succeed, the new node is skipped. `name` is the name of the node. The default is the name of
         the function; a number is appended if the flow already has a node of that name.
@@ -188,9 +188,10 @@ class Flow:
 
     @async_only("flow.submit_sync")
     async def submit(self) -> FlowRun:
-        """Store the flow. It is durable when this returns. The end of `async with` calls this.
+        """Store the flow. The end of `async with` calls this.
 
-        With `via`, it is stored when the transaction of the connection commits.
+        When this call returns, the flow is durable. A flow with a `via` connection is stored only
+        when the transaction of that connection commits.
         """
         self._close()
         if self._handler_run is not None:
@@ -255,7 +256,7 @@ class Flow:
             self.submit_sync()
 
     def within(self, context: Context) -> None:
-        """Bind the flow to the run of a handler. `ctx.flow(...)` calls this.
+        """Bind the flow to the handler that is running. `ctx.flow(...)` calls this.
 
         The flow is then stored only once, however often the handler runs.
         """
@@ -394,8 +395,8 @@ class Flow:
         return found
 
     def _wired(self, node: Node[Any], joins: list[Join]) -> Wiring:
-        """Group the upstream nodes: first the nodes that must all succeed, then each group in which
-        only some nodes must succeed.
+        """Group the nodes that a node waits for: first the nodes that must all succeed, then each
+        group in which only some nodes must succeed.
         """
         gaps = node._arguments.gaps if isinstance(node._arguments, ArgumentTemplate) else ()
         needed: dict[Node[Any], None] = {}
@@ -509,7 +510,7 @@ class Adding:
         self._name = name
 
     def add(self, task: Task[P, Any, T], /, *args: P.args, **kwargs: P.kwargs) -> Node[T]:
-        """`Flow.add` with these options."""
+        """Add a node as `Flow.add` does, with the options of `Flow.using`."""
         return self._flow._add(task, args, dict(kwargs), self._after, self._name)
 
 

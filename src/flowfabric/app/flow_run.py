@@ -51,7 +51,7 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One execution of a flow. `is_last` means that no other execution waits for it."""
+    """One member of a flow. `is_last` means that no other member waits for this one."""
 
     id: ExecutionId
     task: str
@@ -69,7 +69,7 @@ class FlowGraph:
 
     @property
     def groups(self) -> Sequence[GroupInfo]:
-        """The groups of edges, with their current state."""
+        """The edge groups of the flow, each with its current state."""
         return self.info.groups
 
     def __str__(self) -> str:
@@ -132,12 +132,12 @@ class FlowRun:
     async def result(
         self, node: Node[Any] | str | None = None, /, *, timeout: float | timedelta | None = None
     ) -> Any:
-        """Wait for the end of a node and return its result.
+        """Wait for the end of a node and return the result of the node.
 
-        Without `node`, wait for the last node: the node that no other node waits for. The flow must
-        have exactly one last node. Raises the same errors as `Run.result`. If the node was skipped,
-        raises the error of the node that caused the skip. A handler that waits outside its steps
-        frees its slot in the worker, unless it passes a `timeout`.
+        If `node` is not given, wait for the last node: the node that no other node waits for. The
+        flow must then have exactly one last node. Raises the same errors as `Run.result`. If the
+        node was skipped, raises the error of the node that caused the skip. A handler that waits
+        outside its steps frees its slot in the worker, unless the handler passes a `timeout`.
         """
         members = await self._read_members()
         if node is None:
@@ -160,9 +160,11 @@ class FlowRun:
         """Wait until all nodes have ended and return their results by name.
 
         A last node is a node that no other node waits for. If a last node does not complete, its
-        error is raised at once, as in `result`. Other nodes that did not complete are omitted,
-        because no last node needed them. With `return_exceptions`, nothing is raised: the answer
-        has the result or the error of every node.
+        error is raised as soon as it is known, as in `result`. If another node does not complete,
+        the answer omits it, because no last node needed it.
+
+        If `return_exceptions` is true, no error of a node is raised: the answer has the result or
+        the error of every node. After `timeout`, ResultTimeout is raised in any case.
         """
         members = await self._read_members()
         seconds = seconds_of(timeout)
@@ -227,8 +229,8 @@ class FlowRun:
         """Cancel the flow, and every node that has not ended.
 
         With `policy="cancel_pending"`, running nodes continue. With `"flow_only"`, no node is
-        cancelled, but no node can be added. Nodes are cancelled in the background; `wait` is how
-        long to wait until they have ended.
+        cancelled, but no node can be added. Nodes are cancelled in the background. `wait` is how
+        long this call waits until the nodes have ended.
         """
         client = await self._client()
         seconds = seconds_of(wait, field="wait")
@@ -250,12 +252,12 @@ class FlowRun:
 
     @async_only("run.nodes_sync")
     async def nodes(self) -> dict[str, Run[Any]]:
-        """Return the runs of the nodes by name, in the order they were added."""
+        """Return the runs of the nodes by name, in the order in which the nodes were added."""
         members = await self._read_members()
         return {name: self._run(members[name]) for name in members}
 
     async def last_nodes(self) -> list[str]:
-        """Return the names of the last nodes, which no other node waits for."""
+        """Return the names of the last nodes: the nodes that no other node waits for."""
         return [name for name, member in (await self._read_members()).items() if member.is_last]
 
     @overload
@@ -429,7 +431,7 @@ class FlowRun:
     async def _wait_for_last(
         self, client: FlowFabric, members: Mapping[str, Member], *, is_patient: bool
     ) -> None:
-        """Wait for the last nodes; raise the error of the first one that does not complete.
+        """Wait for the last nodes. If one of them does not complete, raise its error.
 
         `is_patient` works as in `endings_of`.
         """

@@ -1,8 +1,8 @@
-"""Wait for several runs at once, inside or outside a handler.
+"""Wait for several runs together, inside or outside a handler.
 
-A handler that waits outside its steps frees its slot in the worker. It starts again when enough
-runs have ended. The journal records which runs ended first, so that every later run of the handler
-continues with the same runs.
+A handler that waits outside its steps frees its slot in the worker. The handler starts again when
+enough runs have ended. Its journal records which runs ended first, so that the answer is the same
+when the handler starts again later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ PAGE = 1000
 
 @async_only("gather_sync")
 async def gather(runs: Iterable[Run[T]], /) -> list[T]:
-    """Wait until all runs have ended, and return their results in the order of the runs.
+    """Wait until all runs have ended, and return their results in the same order as `runs`.
 
     If a run did not complete, raises its error, as `Run.result` does. If several runs did not
     complete, raises the error of the run that ended first.
@@ -63,7 +63,7 @@ async def gather(runs: Iterable[Run[T]], /) -> list[T]:
 
 @dataclass(frozen=True, slots=True)
 class First:
-    """The result of `first`: the position of the argument that came first, and its value."""
+    """What `first` returns for several arguments: which one came first (`index`), and its value."""
 
     index: int
     value: Any
@@ -83,15 +83,16 @@ async def first(
 
 @async_only("first_sync")
 async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
-    """Wait for the first of several runs: `first(runs)`, or `first(run, ctx.signal("stop"))`.
+    """Wait for the first of several runs, signals or sleeps.
 
-    With one argument, a list of runs, wait until one run has completed, and return its result.
-    `cancel_rest` then cancels the other runs. If no run completes, raise the error of the run that
-    ended last.
+    `first(runs)` takes a list of runs. It waits until one run has completed, and returns the result
+    of that run. If no run completes, it raises the error of the run that ended last.
 
-    With several arguments (runs, `ctx.signal(...)` or `ctx.sleep(...)`), return a `First`: which
-    argument came first, and its value. `cancel_rest` then cancels the other runs. If a failed run
-    came first, raise its error and cancel nothing. In a handler, a timedelta is a sleep.
+    `first(run, ctx.signal("stop"))` takes several arguments: runs, `ctx.signal(...)` or
+    `ctx.sleep(...)`. In a handler, a timedelta is a sleep. The answer is a `First`: which argument
+    came first, and its value. If a failed run came first, its error is raised.
+
+    If `cancel_rest` is true, the other runs are then cancelled, unless an error is raised.
     """
     if len(awaited) == 1:
         (result,) = await quorum_of(1, awaited[0], cancel_rest=cancel_rest)
@@ -138,8 +139,9 @@ async def _awaiting(one: Any, handler_run: HandlerRun | None) -> Any:
 async def quorum_of(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = False) -> list[T]:
     """Wait until `k` runs have completed, and return their results in the order of their ends.
 
-    As soon as too few runs are left to reach `k`, raises the error of the latest run that did not
-    complete, as `Run.result` does. In both cases `cancel_rest` cancels the other runs.
+    If a run ends without a result, and fewer than `k` runs can then complete, raises the error of
+    that run, as `Run.result` does. If `cancel_rest` is true, the runs that have not ended are
+    cancelled in both cases.
     """
     several = _checked(runs)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -213,10 +215,10 @@ def quorum_of_sync(k: int, runs: Iterable[Run[T]], /, *, cancel_rest: bool = Fal
 async def endings_of(
     client: FlowFabric, ids: Sequence[ExecutionId], *, is_patient: bool = True
 ) -> AsyncGenerator[Ending, None]:
-    """Yield the endings of executions, each as soon as it is known.
+    """Yield the ending of each execution as soon as it is known.
 
-    `is_patient` means that the caller has no timeout. A handler may then pause until all executions
-    have ended, and get all endings at once.
+    Pass `is_patient=False` if the caller has a timeout. A handler without a timeout can pause until
+    all executions have ended. It then gets all endings together.
     """
     if (handler_run := current_run.get()) is not None:
         all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
@@ -249,7 +251,11 @@ async def endings_of(
 async def _recorded(
     handler_run: HandlerRun, client: FlowFabric, several: Sequence[Run[Any]], k: int
 ) -> list[Ending]:
-    """Return the endings that decided the wait. The first run of the handler records them."""
+    """Return the endings that decided the wait.
+
+    When the wait is decided, the handler records which endings these are. Later runs of the handler
+    return the same endings.
+    """
 
     async def decide(call: OnceCall) -> list[str]:
         if call.is_replayed:
@@ -272,8 +278,8 @@ async def _decided(
     """Wait until `k` runs have completed, and return their endings in the order in which they
     ended.
 
-    As soon as too few runs are left to reach `k`, return only the ending of the latest run that did
-    not complete.
+    If a run ends without a result, and fewer than `k` runs can then complete, return only the
+    ending of that run.
     """
     ids = [run.id for run in several]
     found: list[Ending] | None = []
@@ -315,7 +321,7 @@ async def _cancel_rest(
     decided: Sequence[Ending],
     handler_run: HandlerRun | None,
 ) -> None:
-    """Cancel the runs that have not ended. A later run of the handler may repeat this."""
+    """Cancel the runs that have not ended. If the handler starts again, it calls this again."""
     ended = {one.execution_id for one in decided}
     rest = [run.id.uuid for run in several if run.id.uuid not in ended]
     ended |= {one.execution_id for one in await _read(client, several, rest)}

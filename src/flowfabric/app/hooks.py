@@ -26,10 +26,10 @@ V = TypeVar("V")
 
 @dataclass(frozen=True, slots=True)
 class EndHook:
-    """A registered hook: `task` is submitted when an execution of the task `of` ends in a way that
-    `kind` names.
+    """A registered hook: `task` is submitted when an execution of another task ends.
 
-    If `of` is None, the hook applies to every task.
+    `of` is the name of that other task; None means every task. `kind` says which ends count, for
+    example only failures.
     """
 
     task: Task[..., Any, Any]
@@ -46,8 +46,8 @@ class EndHook:
 class HookDecorator(Generic[E]):
     """Registers a function as a hook: `@task.on_failure` or `@task.on_failure(retry=...)`.
 
-    The function takes an `Ended`, and optionally a context. It becomes a task, with the options of
-    `app.task`. The engine submits this task when an execution ends.
+    The function takes an `Ended`, and optionally a context. The function becomes a task, with the
+    options of `app.task`. The engine submits this task when an execution ends.
     """
 
     def __init__(

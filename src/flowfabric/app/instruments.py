@@ -1,7 +1,7 @@
 """Metrics of a worker for OpenTelemetry, with the same names as for Prometheus.
 
-They are recorded only if the program has set a meter provider before its worker starts. The names
-of totals do not end in `_total` here, because an exporter of OpenTelemetry adds it.
+They are recorded only if the program has set a meter provider before its worker starts. Only the
+ending `_total` of some names is missing here, because an exporter of OpenTelemetry adds it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def is_configured() -> bool:
 
 
 class Instruments:
-    """The instruments of one worker process."""
+    """Records the metrics of one worker process."""
 
     def __init__(self) -> None:
         meter = metrics.get_meter("flowfabric")
@@ -42,7 +42,7 @@ class Instruments:
         meter.create_observable_gauge("flowfabric_pool_connections", [self._pool])
 
     def listen(self, client: FlowFabric) -> None:
-        """Record every call of a client. A second `listen` changes nothing."""
+        """Record every call of a client. Listening to the same client twice changes nothing."""
         self._client, meter = client, client.database.meter
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
@@ -64,7 +64,7 @@ class Instruments:
         ]
 
     async def around(self, context: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
-        """Record one run of a handler, as middleware."""
+        """Record one run of a handler. This is a middleware."""
         labels = {"task": context.task, "lane": context.lane}
         started, outcome = perf_counter(), "paused"
         self._started.add(1, labels)

@@ -25,7 +25,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Node(Generic[T_co]):
-    """One task of a flow, with its arguments. Pass `result` to other nodes."""
+    """A node of a flow: a task with its arguments. Pass `node.result` to other nodes."""
 
     __slots__ = (
         "_arguments",
@@ -80,17 +80,17 @@ class Node(Generic[T_co]):
     def result(self) -> T_co:
         """A placeholder for the result of this node, to pass to another node as an argument.
 
-        Pass it by itself, or in a list, tuple, set or dict. The other node waits for this node. In
-        a group that does not need all nodes (`any_of`, `quorum`), the argument is None if this node
-        was not among the first to succeed.
+        Pass it by itself, or in a list, tuple, set or dict. The other node waits for this node. If
+        it waits through `any_of` or `quorum`, the argument is None when this node was not among the
+        first to succeed.
         """
         origin = f"the result of {self.name}"
         return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
 
     def after(self, *what: Node[Any] | Join) -> Self:
-        """Make this node wait for more nodes. They may have been added to the flow after this node.
+        """Make this node wait for more nodes, also for nodes that were added to the flow later.
 
-        A flow with a cycle cannot be stored.
+        A flow in which nodes wait for each other cannot be stored.
         """
         self._flow._wait(self, what)
         return self
@@ -139,26 +139,29 @@ After: TypeAlias = "Node[Any] | Join | Iterable[Node[Any] | Join]"
 
 
 def all_of(*nodes: Node[Any]) -> Join:
-    """Wait until all nodes have succeeded; `after=[a, b]` means the same."""
+    """Return a condition for `after`: all these nodes must have succeeded.
+
+    `after=[a, b]` means the same.
+    """
     return Join(GroupPolicy.ALL_OF, nodes, None, False)
 
 
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
-    """Wait until one node has succeeded.
+    """Return a condition for `after`: one of these nodes must have succeeded.
 
-    With `cancel_rest`, the remaining nodes are then cancelled. A node that another node of the flow
-    also waits for is not cancelled.
+    If `cancel_rest` is true, the remaining nodes are then cancelled. A remaining node is not
+    cancelled if some other node of the flow waits for it, too.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
 
 
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
-    """Wait until `k` nodes have succeeded.
+    """Return a condition for `after`: `k` of these nodes must have succeeded.
 
-    With `cancel_rest`, the remaining nodes are cancelled when `k` nodes have succeeded, or when
-    fewer than `k` nodes can still succeed. A node that another node of the flow also waits for is
-    not cancelled.
+    If `cancel_rest` is true, the remaining nodes are cancelled when `k` nodes have succeeded, or
+    when fewer than `k` nodes can still succeed. A remaining node is not cancelled if some other
+    node of the flow waits for it, too.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -183,10 +186,10 @@ def first_of(*nodes: Node[T], cancel_rest: bool = False) -> T: ...
 
 
 def first_of(*nodes: Node[Any], cancel_rest: bool = False) -> Any:
-    """Return a placeholder for the result of the first node that succeeds, to pass to another node.
+    """Return a placeholder for the result of the first node that succeeds.
 
-    The other node starts when one of these nodes has succeeded. With `cancel_rest`, the remaining
-    nodes are then cancelled.
+    Pass the placeholder to another node as an argument. The other node starts when one of these
+    nodes has succeeded. `cancel_rest` works as in `any_of`.
     """
     return Choice(any_of(*nodes, cancel_rest=cancel_rest))
 
@@ -202,7 +205,7 @@ class Reference(Placeholder):
 
 
 class Choice(Placeholder):
-    """A placeholder for the result of the first node of a group that succeeds."""
+    """What `first_of` returns: a placeholder for the result of the first node that succeeds."""
 
     __slots__ = ("join",)
 
@@ -215,8 +218,8 @@ class Choice(Placeholder):
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """The groups of nodes that one node waits for. `choices` says which group a `first_of`
-    belongs to."""
+    """The groups of nodes that one node waits for. `choices` says which group belongs to which
+    `first_of`."""
 
     groups: tuple[tuple[EdgeGroupPolicy, tuple[Node[Any], ...]], ...]
     choices: Mapping[int, int]  # the index of the group for the id() of each Join

@@ -22,8 +22,8 @@ ASYNC_FOR = "async for item in"
 class Portal:
     """Runs coroutines for callers that have no event loop.
 
-    The background loop ends when the portal is stopped or the program ends. Before that, it runs
-    the function `close`, which closes the connections of the loop.
+    The background loop ends when the portal is stopped or the program ends. Before the loop ends,
+    it runs the function `close`, which closes the connections of the loop.
     """
 
     def __init__(self, close: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -59,7 +59,7 @@ class Portal:
         return answer.result()
 
     def stop(self) -> None:
-        """End the background loop and its thread. The next use of `call` starts new ones."""
+        """End the background loop and its thread. The next `call` starts a new loop and thread."""
         with self._lock:
             loop, thread = self._loop, self._thread
             self._loop = self._thread = None

@@ -1,4 +1,4 @@
-"""Share connections, heartbeat and reconcilers between all workers of one process."""
+"""Share the connections, the heartbeat and the reconcilers between the workers of a process."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registratio
 
 
 class Process:
-    """One process with workers.
+    """The workers of one process, and what they share.
 
-    All its workers share the pool of the client, and one connection each for claims and for the
-    heartbeat.
+    All workers use the connection pool of the client, one connection for claims, and one connection
+    for the heartbeat.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Process:
         self._schedules = asyncio.create_task(scheduler.run())
 
     def serve_webhooks(self, delivery: WebhookDelivery) -> None:
-        """Post the events of webhooks until the process closes."""
+        """Post events to webhooks until the process closes."""
         self._webhooks = asyncio.create_task(delivery.run())
 
     def worker(
@@ -106,8 +106,10 @@ class Process:
         return worker
 
     async def close(self) -> None:
-        """Let the workers finish or release their executions, then close everything that they
-        share."""
+        """Stop the workers, then the reconcilers, the heartbeat and the shared connection.
+
+        Each worker finishes or releases its executions before it stops.
+        """
         for task in (self._schedules, self._webhooks):
             if task is not None:
                 task.cancel()

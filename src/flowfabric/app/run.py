@@ -56,8 +56,8 @@ _ENDINGS = (
 class Run(Generic[T, S]):
     """The handle of one execution.
 
-    `task` is the name of its task. In a run from `app.get`, it is empty until a method needs it and
-    reads it from the database.
+    `task` is the name of the task. In a run from `app.get`, `task` is empty until a method needs
+    the name and reads it from the database.
     """
 
     # Until the id is first used, `_id` holds only the UUID, and `_partition` the partition. After
@@ -125,11 +125,12 @@ class Run(Generic[T, S]):
     async def result(self, timeout: float | timedelta | None = None) -> T:
         """Wait until the execution has ended and return its result.
 
-        Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if it ended
-        without a result. Raises ResultTimeout if it has not ended in time; the execution continues.
+        Raises ExecutionFailed, ExecutionCancelled, ExecutionExpired or ExecutionSkipped if the
+        execution ended without a result. Raises ResultTimeout if it has not ended in time; it then
+        continues.
 
         A handler that waits outside its steps frees its slot in the worker, and starts again when
-        the run has ended. With a `timeout`, it waits in its slot.
+        the run has ended. If the handler passes a `timeout`, it keeps its slot while it waits.
         """
         seconds = seconds_of(timeout)
         client = await self._client()
@@ -166,7 +167,7 @@ class Run(Generic[T, S]):
 
     @async_only("run.cancel_sync")
     async def cancel(self, reason: str | None = None, *, actor: str | None = None) -> bool:
-        """Cancel the execution. Return False if it had already ended in another way."""
+        """Cancel the execution. Return False if it has already ended in another way."""
         client = await self._client()
         try:
             await client.executions.cancel(self.id, reason=reason, actor=actor)
@@ -187,11 +188,12 @@ class Run(Generic[T, S]):
         by: str | None = None,
         via: object = None,
     ) -> Delivered:
-        """Send a signal to the execution: the first wait for this name takes it, now or later.
+        """Send a signal to the execution. The first wait for this name takes the signal.
 
-        A second signal with the same `key` and name has no effect. `by` is a note for people: who
-        sends it. `via` is a connection: the signal is sent only if its transaction commits. A
-        handler that sends a signal outside its steps sends it once, however often the handler runs.
+        The wait can begin before or after the signal is sent. A second signal with the same `key`
+        and name has no effect. `by` is a note for people: who sends the signal. If `via` is a
+        connection, the signal is sent when the transaction of that connection commits. A handler
+        that sends a signal outside its steps sends it once, however often the handler runs.
         """
         client = await self._client()
         signal = await self._make_signal(client, name, value, key, by)
@@ -222,7 +224,7 @@ class Run(Generic[T, S]):
         return Signal(name=name, payload=payload, key=key, source_identity=by)
 
     def _spec(self) -> TaskSpec | None:
-        """Return the declaration of the task, if this app has the task."""
+        """Return the declaration of the task, or None if this app does not have the task."""
         return None if self._find_spec is None else self._find_spec(self.task)
 
     async def _deliver(self, client: FlowFabric, signal: Signal) -> Delivered:
@@ -233,7 +235,7 @@ class Run(Generic[T, S]):
 
     @async_only("run.pending_sync")
     async def pending(self) -> list[PendingWait]:
-        """Return what a suspended execution waits for; an empty list if it is not suspended."""
+        """Return what a suspended execution waits for. For other executions, the list is empty."""
         client = await self._client()
         why = await client.executions.why(self.id)
         return [
@@ -252,7 +254,7 @@ class Run(Generic[T, S]):
         return progress
 
     async def events(self) -> AsyncIterator[Event]:
-        """Yield all events of the execution, past and future, in order, until it has ended."""
+        """Yield all past and future events of the execution, in order, until it has ended."""
         version = 0
         while True:
             events, has_ended = await self._events_after(version)
@@ -271,8 +273,8 @@ class Run(Generic[T, S]):
     ) -> AsyncGenerator[Frame[S] | Rewind | Truncated, None]:
         """Yield the frames that the handler sends, past and future, until the execution has ended.
 
-        `since` is the id of the last frame that you have; `kinds` are the kinds that you want.
-        Without `best_effort`, best-effort frames are left out.
+        `since` is the id of the last frame that you have; `kinds` are the kinds that you want. If
+        `best_effort` is false, best-effort frames are left out.
 
         A `Rewind` says that the handler has started again: forget the frames after its `to`. A
         `Truncated` says that frames were removed before you read them.
@@ -295,7 +297,7 @@ class Run(Generic[T, S]):
 
     @async_only("run.summary_sync")
     async def summary(self) -> dict[str, Any] | None:
-        """Return the document that `ctx.stream.summary` has built; None if there is none."""
+        """Return the document that `ctx.stream.summary` has built, or None if there is none."""
         summary = await (await self._client()).streams.summary(self.id)
         if summary is None and await (await self._client()).executions.state(self.id) is None:
             raise self._missing()
@@ -404,7 +406,10 @@ class Run(Generic[T, S]):
         return self._decode(ending.result)
 
     async def _events_after(self, version: int) -> tuple[list[Event], bool]:
-        """Wait for events after a version; return them, and whether the execution has ended."""
+        """Wait for events with a higher version than `version`.
+
+        Return these events, and whether the execution has ended.
+        """
         client = await self._client()
         while True:
             events = await client.executions.events(self.id)
@@ -419,7 +424,10 @@ class Run(Generic[T, S]):
                     await client.results.wait(self.id)
 
     def typed(self, item: Frame[Any] | Rewind | Truncated) -> Frame[S] | Rewind | Truncated:
-        """Decode the value of a JSON frame by the type that the task declares."""
+        """Decode the value of a JSON frame by the type that the task declares.
+
+        Return any other item unchanged.
+        """
         if not _is_value(item):
             return item
         spec = self._spec()
@@ -433,7 +441,7 @@ class Run(Generic[T, S]):
             ) from None
 
     async def _find(self, client: FlowFabric) -> None:
-        """Read the task of the execution; raise ExecutionNotFound if it does not exist."""
+        """Read the name of the task. Raise ExecutionNotFound if the execution does not exist."""
         info = await client.executions.info(self.id)
         if info is None:
             raise self._missing()
@@ -457,7 +465,7 @@ class Run(Generic[T, S]):
         raise self._error(ending)
 
     async def _cancelled(self, client: FlowFabric) -> ExecutionCancelled:
-        """Find out who cancelled the execution and why, and return the error."""
+        """Return an error that says who cancelled the execution, and why."""
         info = await client.executions.describe(self.id)
         source = info.cancelled_by if info else None
         reason = info.cancellation_reason if info else None
@@ -513,7 +521,7 @@ class Run(Generic[T, S]):
 
 
 def _is_value(item: Frame[Any] | Rewind | Truncated) -> TypeGuard[Frame[Any]]:
-    """Return whether an item is a frame with a JSON value. Log lines and summaries are not."""
+    """Return whether an item is a JSON frame that is neither a log line nor a summary."""
     return (
         isinstance(item, Frame)
         and item.encoding is FrameEncoding.JSON
@@ -527,7 +535,7 @@ def _time(text: str | None) -> datetime | None:
 
 
 def seconds_of(duration: float | timedelta | None, field: str = "timeout") -> float | None:
-    """Return a timeout in seconds. It may be given as a number or as a timedelta."""
+    """Return a timeout in seconds. `duration` is a number of seconds or a timedelta."""
     seconds = duration.total_seconds() if isinstance(duration, timedelta) else duration
     if seconds is not None and (not isinstance(seconds, int | float) or seconds != seconds):
         raise InvalidInput(field=field, problem="must be a number of seconds or a timedelta")

@@ -54,8 +54,8 @@ class Schedule:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     def declaration(self) -> Declaration:
-        """Build the declaration of this schedule; raise InvalidInput if its arguments do not fit
-        the task."""
+        """Build the declaration of this schedule. Raise InvalidInput if the arguments of the
+        schedule do not fit the task."""
         try:
             submission = self.task.submission(tuple(self.args), dict(self.kwargs))
         except InvalidInput as error:
@@ -119,7 +119,7 @@ def _is_ours(module: str) -> bool:
 
 
 class Scheduler:
-    """Declares the schedules of an app and fires the due ones. Several schedulers may run at the
+    """Declares the schedules of an app and fires the due ones. Several schedulers can run at the
     same time.
     """
 
@@ -143,9 +143,9 @@ class Scheduler:
         self._failing: set[str] = set()
 
     async def run(self) -> None:
-        """Declare the schedules, and fire them until cancelled.
+        """Declare the schedules, then fire due schedules until this call is cancelled.
 
-        If the app has no schedules, declare that, and return.
+        If the app has no schedules, only declare that it has none.
         """
         declared_at = None
         backoff = 1.0
@@ -206,8 +206,8 @@ class Scheduler:
         return declared
 
     async def fire_due(self) -> tuple[int, timedelta | None]:
-        """Fire all due schedules; return the number of executions, and the time until the next
-        schedule is due."""
+        """Fire all due schedules. Return how many executions were submitted, and how long it is
+        until the next schedule is due."""
         fired = 0
         failed = False
         while True:

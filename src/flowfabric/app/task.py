@@ -107,7 +107,10 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def _limits(self) -> Limits:
-        """The limits of submissions. A task without `fair_by` uses the `fair_by` of its lane."""
+        """The limits that a submission of this task names.
+
+        If the task has no `fair_by` of its own, the `fair_by` of its lane counts.
+        """
         own, lanes = self._own_limits, self._app.lanes
         if not lanes or own.fair_by is not None:
             return own
@@ -136,7 +139,7 @@ class Task(Generic[P, R, T, S]):
 
     @property
     def function(self) -> Callable[..., R]:
-        """The undecorated function. Pass it a context like any other argument."""
+        """The undecorated function. If it takes a context, pass one like any other argument."""
         return self.spec.function
 
     def __repr__(self) -> str:
@@ -179,8 +182,8 @@ class Task(Generic[P, R, T, S]):
         KeyReused, and `"existing"` returns the earlier run. If another task used the key, KeyReused
         is raised in both cases.
 
-        `via` is a connection; the submission joins its transaction. `with_parent` cancels a child
-        when its parent ends.
+        If `via` is a connection, the submission joins the transaction of that connection.
+        `with_parent` cancels a child when its parent ends.
 
         `limit` and `budget` apply in addition to the limits and budgets of the task. If the task
         already has a limit or a budget of the same name, the new one replaces only the `key` of
@@ -224,8 +227,8 @@ class Task(Generic[P, R, T, S]):
         `@task.on_success`.
 
         A hook is a separate task. The transaction that ends an execution also submits the hook,
-        once per end, with an `Ended` as its argument. By default the hook is named after this task
-        (`shop.buy.on_success`) and runs in its lane.
+        with an `Ended` as its argument. By default the hook is named after this task
+        (`shop.buy.on_success`) and runs in the lane of this task.
         """
         return HookDecorator(self._app, HookKind.SUCCESS, self.spec)
 
@@ -267,9 +270,10 @@ class Task(Generic[P, R, T, S]):
 
     @async_only("task.submit_sync")
     async def submit(self, *args: Any, **kwargs: Any) -> Run[T, S]:
-        """Submit an execution of this task. It is durable when this returns.
+        """Submit an execution of this task. When this call returns, the execution is durable.
 
-        With `via`, it is stored when the transaction of the connection commits.
+        If `via` is a connection, the execution is stored only when the transaction of that
+        connection commits.
         """
         task = self._take_options(kwargs) if kwargs else self
         if task._options.key is None and task._options.via is None and not task._limits.is_keyed:
@@ -306,11 +310,11 @@ class Task(Generic[P, R, T, S]):
     async def submit_many(
         self, calls: Sequence[tuple[Any, ...]], *, keys: Sequence[str | None] | None = None
     ) -> list[Run[T, S]]:
-        """Submit one execution per tuple of arguments.
+        """Submit one execution for each tuple of arguments.
 
         A long list takes several transactions, unless the submissions join a transaction by `via`.
-        `keys` holds the keys of the executions, in the same order; None means no key. Set options
-        of the keys with `using(unique=..., window=..., on_conflict=...)`.
+        `keys` are the idempotency keys of the executions, in the same order; None means no key.
+        Set options of the keys with `using(unique=..., window=..., on_conflict=...)`.
         """
         if keys is None and calls and not self._limits.is_keyed:
             return await self._store_payloads(self._payloads(calls))
@@ -333,10 +337,10 @@ class Task(Generic[P, R, T, S]):
         return self._unrecorded_runs(self._store_sync(submissions, "submit_many"), submissions)
 
     def get(self, id: AnyId) -> Run[T, S]:
-        """Return the run of an execution of this task by its id or UUID, without a call to the
-        database.
+        """Return the run of the execution that has this whole id or UUID.
 
-        If the execution belongs to another task, reading its result raises InvalidInput.
+        This makes no call to the database. If the execution belongs to another task, reading its
+        result raises InvalidInput.
         """
 
         def decoder(task: str) -> Callable[[bytes | None], T]:
@@ -526,7 +530,7 @@ class Task(Generic[P, R, T, S]):
         return await client.executions.submit_many(submissions)
 
     async def _store_payloads(self, payloads: list[bytes]) -> list[Run[T, S]]:
-        """Store an execution without a key for each payload, and return their runs."""
+        """Store one execution for each payload, and return the runs. The executions have no key."""
         if self._options.via is not None:
             submissions = [self._submission(mint(), payload) for payload in payloads]
             return self._unrecorded_runs(await self._store(submissions), submissions)
@@ -627,7 +631,7 @@ class Task(Generic[P, R, T, S]):
         )
 
     def _noted(self, runs: list[Run[T, S]]) -> list[Run[T, S]]:
-        """Note that the running handler must not pause to wait for these runs. Return the runs."""
+        """Tell the running handler, if any, not to pause for these runs. Return the runs."""
         if (handler_run := current_run.get()) is not None:
             handler_run.note_unrecorded(run.id for run in runs)
         return runs

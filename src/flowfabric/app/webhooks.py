@@ -1,4 +1,4 @@
-"""Post the events of webhooks. A worker does this for the hosts that its settings list."""
+"""Post events to the URLs of webhooks. A worker posts only to the hosts that its settings list."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ PAGE = 20
 
 
 class Refusal(Exception):
-    """The receiver did not accept a post, or it could not be reached."""
+    """The receiver did not accept a post, or could not be reached."""
 
 
 async def resolve_host(host: str, port: int) -> Sequence[Address]:
@@ -50,7 +50,7 @@ async def resolve_host(host: str, port: int) -> Sequence[Address]:
 
 
 def is_installed() -> bool:
-    """Return whether the library of the extra `webhooks` is installed."""
+    """Return whether the library that posts events (httpx2) is installed."""
     return find_spec("httpx2") is not None
 
 
@@ -101,7 +101,10 @@ class Poster:
         await self._client.aclose()
 
     async def post(self, id: str, body: bytes, signed: Signed) -> int:
-        """Post a signed body and return the status; raise Refusal unless it was accepted."""
+        """Post a signed body and return the HTTP status.
+
+        Raise Refusal if the receiver does not accept the post.
+        """
         try:
             async with asyncio.timeout(POST_SECONDS):
                 status = await self._send(id, body, signed)
@@ -182,11 +185,11 @@ def _json(kind: str, at: datetime, data: dict[str, Any]) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """The events that a receiver has accepted since the last stored position of its webhook.
+    """Events that a receiver has accepted, and that come after the stored position of its webhook.
 
-    `epoch` is the epoch of the lease under which they were posted. If this process also gets the
-    next lease, with the next epoch, it does not post these events again. With any later epoch it
-    posts them again, because an operator may have reset the webhook.
+    `epoch` is the epoch of the last lease that this process had on the webhook. Under a lease with
+    the next epoch, this process does not post the events again. Under a lease with a later epoch,
+    this process posts them again, because an operator can have reset the webhook in the meantime.
     """
 
     epoch: int
@@ -194,7 +197,10 @@ class Accepted:
 
 
 class WebhookDelivery:
-    """Posts the events of webhooks of one namespace, if this process may call their hosts."""
+    """Posts events to the webhooks of one namespace.
+
+    A webhook is skipped if the settings do not allow this process to call its host.
+    """
 
     def __init__(
         self,
@@ -235,7 +241,7 @@ class WebhookDelivery:
                 await asyncio.wait(tasks)
 
     async def look(self) -> None:
-        """Begin to serve the webhooks that this process may call and that no worker serves yet."""
+        """Begin to serve the webhooks that no worker serves, if their hosts are allowed."""
         for name, host in await self._client.webhooks.due():
             if name not in self._serving and self._allowed.allows_host(host):
                 task = asyncio.create_task(self._serve(name), name=f"flowfabric webhook {name}")
@@ -258,10 +264,9 @@ class WebhookDelivery:
             )
 
     async def serve(self, name: str, *, follow: bool = True) -> int:
-        """Post the events of a webhook, and return how many were posted.
+        """Post the events of a webhook until a post fails or the lease is lost.
 
-        Returns when a post fails or the lease is lost. Without `follow`, it also returns when no
-        event is left.
+        If `follow` is false, also stop when no event is left. Return how many events were posted.
         """
         holder_id = uuid7()
         holder_name = f"{socket.gethostname()}:{os.getpid()}"[:256]

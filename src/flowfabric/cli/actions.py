@@ -67,7 +67,7 @@ DRY_RUN_OPTION = typer.Option("--dry-run", help="Print what would change, and ch
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Namespaces):
-    """The executions to change, and whether to ask for confirmation."""
+    """The options of all commands here: the executions to change, --dry-run and --yes."""
 
     ids: Annotated[list[str] | None, OPTIONAL_IDS_ARGUMENT] = None
     where: Annotated[list[str] | None, WHERE_OPTION] = None
@@ -86,13 +86,13 @@ class Choice(Namespaces):
 
 @dataclass(frozen=True, kw_only=True)
 class Report(Printer):
-    """How a command reports each execution."""
+    """The option --output: how a command reports each execution."""
 
     output: Annotated[
         Form | None,
         output_option(
-            "Print a line per execution (table), or a JSON object per line (json). On a terminal, "
-            f"if --where matches more than {LINES_SHOWN} executions, only refusals are printed. "
+            "Print a line for each execution, as text (table) or as JSON (json). On a terminal, "
+            f"table prints only refusals if --where matches more than {LINES_SHOWN} executions. "
             "Default: table."
         ),
     ] = None
@@ -102,10 +102,9 @@ class Report(Printer):
 class Action:
     """One operation on executions, and the states in which it is allowed.
 
-    If `is_careful` is set, a filter must contain a state or held=yes. This keeps a user from
-    changing executions in more states than intended. `do` gets the version that an execution had
-    when the filter matched it, or None. If the version has changed since then, `do` skips the
-    execution.
+    If `is_careful` is true, a filter must contain a state or held=yes, so that nobody changes
+    executions in a state that they did not mean. `do` gets the version that the execution had when
+    the filter matched it, or None. If the version has changed since then, `do` skips the execution.
     """
 
     verb: str
@@ -117,7 +116,7 @@ class Action:
 def cancel(choice: Choice, report: Report, change: Change) -> int:
     """End executions as cancelled.
 
-    A --where without states selects the unfinished executions.
+    If --where names no state, only unfinished executions are selected.
 
     Exit codes: 3: not found. 4: already ended. 5: no database.
     """
@@ -139,14 +138,14 @@ def revoke_lease(
         None,
         "--lease",
         metavar="UUID",
-        help="Act on this lease only.",
+        help="Choose only an execution with this lease.",
         show_default=False,
     ),
     worker: str | None = typer.Option(
         None,
         "--worker",
         metavar="INSTANCE",
-        help="Act only if this worker instance holds the lease.",
+        help="Choose only executions that this worker instance has leased.",
         show_default=False,
     ),
 ) -> int:
@@ -178,14 +177,16 @@ def priority(
     choice: Choice,
     report: Report,
     change: Change,
-    number: str = typer.Argument(metavar="N", help="Priority from 0 to 9000; higher runs first."),
+    number: str = typer.Argument(
+        metavar="N", help="Set this priority, from 0 to 9000. Higher priorities run first."
+    ),
 ) -> int:
     """Change the priority of waiting executions.
 
-    An execution that sleeps, is delayed or has no worker also counts as waiting. A --where without
-    states selects only waiting executions.
+    An execution that sleeps, is delayed or has no worker also counts as waiting. If --where names
+    no state, only waiting executions are selected.
 
-    Exit codes: 3: not found. 4: it is running or has ended. 5: no database.
+    Exit codes: 3: not found. 4: it is running or suspended, or has ended. 5: no database.
     """
     chosen = _priority(number)
     action = Action(
@@ -213,11 +214,11 @@ def replay(
 ) -> int:
     """Run ended executions again, with a new attempt.
 
-    Recorded steps do not run again, unless you pass --from-step or --fresh. These two options also
-    release an execution that is held because the code no longer fits its recorded steps. --where
-    must contain a state or held=yes.
+    Recorded steps do not run again, unless you pass --from-step or --fresh. With one of these
+    options, an execution can also be replayed if it is held because the code no longer fits its
+    recorded steps. --where must contain a state or held=yes.
 
-    Exit codes: 3: not found. 4: not ended or no replay left. 5: no database.
+    Exit codes: 3: not found. 4: it has not ended, or no replay is left. 5: no database.
     """
     step, occurrence = _step(from_step)
     if step is not None and fresh:
@@ -243,11 +244,11 @@ def replay(
 def retry(choice: Choice, report: Report, change: Change) -> int:
     """Make executions run now.
 
-    Ended executions are replayed, delayed ones become eligible, held ones are released. --where
-    must contain a state or held=yes.
+    Ended executions are replayed. The delay of delayed executions ends. Held executions can be
+    claimed again. --where must contain a state or held=yes.
 
-    Exit codes: 3: not found. 4: it is eligible, running, suspended or waiting for other executions,
-    or no replay is left. 5: no database.
+    Exit codes: 3: not found. 4: it is already eligible, or running, or suspended, or it waits for
+    other executions, or no replay is left. 5: no database.
     """
     action = Action(
         "retry",
@@ -261,7 +262,7 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
 
 
 def resume(choice: Choice, report: Report, change: Change) -> int:
-    """Resume suspended executions without the signal they wait for.
+    """Resume suspended executions without the signal that they wait for.
 
     Each wait ends with its default; a wait without a default raises WaitTimeout in the handler.
 
@@ -359,10 +360,10 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 
 
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
-    """Return the filter, or None if ids were given.
+    """Return the filter that --where gives, or None if ids were given.
 
     If the filter has neither states nor held=yes, it gets the states in which the action is
-    allowed. An action with `is_careful` refuses such a filter instead.
+    allowed. If the action is careful, such a filter is refused instead.
     """
     if bool(ids) == bool(where):
         raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")
@@ -409,7 +410,7 @@ async def _matching_pages(
 
 @dataclass(slots=True)
 class _Run:
-    """Changes executions page by page, several at a time, and reports each."""
+    """Carries out an action on all chosen executions, several at a time, and reports each."""
 
     action: Action
     choice: Choice
@@ -455,7 +456,10 @@ class _Run:
             typer.echo(self.tally.summary(), err=True)
 
     def _confirm(self, total: ExecutionCount) -> None:
-        """Print how many executions match. Without --yes or --dry-run, ask for confirmation."""
+        """Print how many executions match.
+
+        Ask for confirmation, unless --yes or --dry-run is given.
+        """
         space = self.client.namespace
         noun = "execution" if total.number == 1 else "executions"
         where = f"{'all namespaces' if space is None else space}: {printable(str(self.where))}"
@@ -539,9 +543,10 @@ class _Run:
         )
 
     def _print(self, id: ExecutionId, line: str | None, **facts: Any) -> None:
-        """Print the outcome for one execution: `facts` as a JSON line with -o json, else `line`.
+        """Print the outcome for one execution.
 
-        If `line` is None, print nothing.
+        With -o json, print `facts` as a JSON line. Otherwise print `line`, or nothing if `line` is
+        None.
         """
         if self.report.is_json:
             self.progress.say(json_line({"id": id, "action": self.action.verb, **facts}))

@@ -39,8 +39,8 @@ Target = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="Id of an execution, or the last digits of the id, or the token of an approver. With "
-        "-, the token is read from stdin, so that no process list shows it.",
+        help="Id of an execution, or the last digits of the id, or the token of an approver. `-` "
+        "reads the token from stdin, so that no process list shows the token.",
     ),
 ]
 For = Annotated[
@@ -68,7 +68,7 @@ Comment = Annotated[
     typer.Option(
         "--comment",
         "-m",
-        help="Give the handler this reason for the decision. Default: none.",
+        help="Add this comment to the answer; the handler can read it. Default: none.",
         show_default=False,
     ),
 ]
@@ -79,10 +79,10 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     limit: int = typer.Option(
-        100, "--limit", "-n", min=1, max=1000, help="Print at most this many."
+        100, "--limit", "-n", min=1, max=1000, help="List at most this many approvals."
     ),
 ) -> None:
-    """List open approvals, longest open first.
+    """List open approvals, oldest first.
 
     Exit codes: 5: no database.
     """
@@ -126,7 +126,8 @@ async def approve(
 ) -> None:
     """Answer an approval with "yes".
 
-    Exit codes: 3: not found. 4: answered before or closed. 5: no database.
+    Exit codes: 3: not found. 4: refused because of an earlier answer, or because the approval is
+    closed. 5: no database.
     """
     await _answer(database, printer, actor, target, True, approver, approval, comment)
 
@@ -143,7 +144,8 @@ async def deny(
 ) -> None:
     """Answer an approval with "no".
 
-    Exit codes: 3: not found. 4: answered before or closed. 5: no database.
+    Exit codes: 3: not found. 4: refused because of an earlier answer, or because the approval is
+    closed. 5: no database.
     """
     await _answer(database, printer, actor, target, False, approver, approval, comment)
 

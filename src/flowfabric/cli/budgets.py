@@ -24,9 +24,10 @@ from flowfabric.drawing.times import precise, short, until
 app = typer.Typer(
     name="budget",
     no_args_is_help=True,
-    help="List, show, raise and reset budgets: what executions may spend.\n\nA budget without a "
-    "key appears when an app that declares it connects. A budget with a key appears with the first "
-    "submission that names the key. Exit code 3 if there is no such budget.",
+    help="List, show, raise and reset budgets, which limit what executions spend.\n\nA budget "
+    "without a key is listed as soon as an app that declares the budget has connected. A budget "
+    "with a key is listed after the first submission that names the key. Exit code 3 if there is "
+    "no such budget.",
 )
 
 Name = Annotated[str, typer.Argument(metavar="BUDGET", help="The name of the budget.")]
@@ -35,7 +36,7 @@ For = Annotated[
     typer.Option(
         "--for",
         metavar="KEY",
-        help="Choose the budget of this key, for example a tenant. Default: no key.",
+        help="Use the budget with this key, for example a tenant. Default: the one without a key.",
         show_default=False,
     ),
 ]
@@ -68,7 +69,7 @@ async def ls(
 
 @command(app)
 async def show(database: Namespace, printer: Printer, name: Name, key: For = "") -> None:
-    """Show a budget: usage, limits, the next reset, and how many executions wait for it."""
+    """Show a budget: usage, limits, next reset, and how many executions wait for the budget."""
     async with database.client() as client, _naming_keys(client, name, key):
         await _show(client, printer, name, key)
 
@@ -82,10 +83,9 @@ async def raise_limits(
     amounts: Amounts,
     key: For = "",
 ) -> None:
-    """Set hard limits of a budget, until `budget lift` removes them.
+    """Set hard limits of a budget. They override the limits in the code until `budget lift`.
 
-    They override the limits in the code. Executions that wait for the budget continue if its usage
-    is now below the limits.
+    Executions that wait for the budget continue if the usage is now below the limits.
     """
     given = _amounts(amounts)
     async with database.client() as client, _naming_keys(client, name, key):
@@ -109,7 +109,7 @@ async def lift(
 async def reset(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = ""
 ) -> None:
-    """Start a new period now. Executions that wait for the budget continue."""
+    """Begin a new period of a budget now. Executions that wait for the budget continue."""
     async with database.client() as client, _naming_keys(client, name, key):
         await client.budgets.reset(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)

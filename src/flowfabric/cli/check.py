@@ -41,7 +41,7 @@ def check(
     the workers of that version finish it.
 
     Exit codes: 0: every execution would continue, start again, or be left to workers of its own
-    version. 1: some executions would be held or fail, or could not be checked.
+    version. 1: some executions would be held or would fail, or could not be checked.
     """
     loaded = load_app(app)
     url = database.database_url or loaded.settings.database_url or database.address

@@ -1,4 +1,4 @@
-"""Print where the partitions of a distributed database are, and how its functions are called."""
+"""Print where the partitions of a distributed database are, and where its functions run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WIDTH = 100
 
 
 def cluster_facts(cluster: Cluster) -> dict[str, object]:
-    """Return everything about a cluster, for JSON."""
+    """Return the facts about a cluster that `-o json` prints."""
     return {
         "partitions": [
             {"partition": one.partition, "shard": one.shard_id, "node": one.node}
@@ -33,7 +33,7 @@ def cluster_facts(cluster: Cluster) -> dict[str, object]:
 def cluster_lines(cluster: Cluster, *, with_functions: bool = False) -> Iterator[str]:
     """Yield the shards of every node, and the functions that are not delegated to a node.
 
-    With `with_functions`, yield all functions instead.
+    If `with_functions` is true, yield the shards and all functions.
     """
     yield from _table(("NODE", "SHARD", "PARTITIONS"), list(_shards(cluster)))
     yield ""
@@ -65,7 +65,10 @@ def cluster_summary(cluster: Cluster) -> Iterator[str]:
 
 
 def _shards(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
-    """Yield each shard of ff.execution that has partitions: its node, its id, its partitions."""
+    """Yield the node, the id and the partitions of each shard of ff.execution.
+
+    Shards without a partition are left out.
+    """
     place = attrgetter("node", "shard_id")
     for (node, shard), found in groupby(sorted(cluster.locations, key=place), place):
         yield node, str(shard), " ".join(str(one.partition) for one in found)

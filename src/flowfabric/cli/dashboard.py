@@ -1,4 +1,4 @@
-"""The dashboard beside another command: `flowfabric dev` and `flowfabric demo` open it."""
+"""Serve the dashboard while `flowfabric dev` or `flowfabric demo` runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MISSING = "needs more packages: pip install 'flowfabric[server]'"
 
 @dataclass
 class Dashboard:
-    """A running dashboard. Everybody on this machine may use it."""
+    """A running dashboard. Everybody on this machine can use it."""
 
     address: str
     _app: App
@@ -41,7 +41,7 @@ class Dashboard:
 
 
 async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
-    """Serve the dashboard of an app on this port, or on a free port if this one is taken.
+    """Serve the dashboard of an app on this port, or on a free port if this port is taken.
 
     Return None if the packages of the server are not installed.
     """
@@ -51,7 +51,7 @@ async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
         return None
 
     class Quiet(uvicorn.Server):  # type: ignore[name-defined,misc]
-        """A server that handles no process signals: the command handles them."""
+        """A server that leaves the signals of the process to the command."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:

@@ -68,9 +68,10 @@ async def distribute(
 ) -> None:
     """Distribute the database over the nodes of a Citus cluster. Safe to repeat.
 
-    Connect to the coordinator as the role that owns schema ff. Citus must be 12.1 or newer. The
-    first time, no worker or submitter may be running. The command first checks all this and lists
-    everything that is missing. If it was interrupted, run it again: it continues where it stopped.
+    Connect to the coordinator as the role that owns schema ff. Citus must be 12.1 or newer. Before
+    you distribute a database for the first time, stop all workers and all programs that submit. The
+    command first checks all this and lists everything that is missing. If the command was
+    interrupted, run it again: it continues where it stopped.
     """
     async with open_connection(database.address) as connection:
         if dry_run:
@@ -92,11 +93,11 @@ async def status(
     functions: bool = typer.Option(
         False,
         "--functions",
-        help="For a distributed database, list all functions and how they are delegated. Default: "
-        "list the public functions that are not delegated.",
+        help="For a distributed database, list all functions, and say for each whether it is "
+        "delegated. Default: list the public functions that are not delegated.",
     ),
 ) -> int:
-    """Compare the database with this release. Exit code 1 if they do not match.
+    """Compare the schema of the database with this release. Exit code 1 if the two do not match.
 
     For a distributed database, also show the shards and partitions of every node, the functions
     that are not delegated, and the functions that `db distribute` has to set up again.
@@ -127,7 +128,8 @@ async def partitions(
         min=1,
         max=32_767,
         metavar="N",
-        help="Raise the number of partitions to N. It can never be lowered. Default: only show it.",
+        help="Raise the number of partitions to N. It can never be lowered. Default: print the "
+        "number.",
         show_default=False,
     ),
     keys: bool = typer.Option(
@@ -141,7 +143,7 @@ async def partitions(
 
     Workers look into the new partitions within ten seconds, and new executions use them after half
     a minute. Idempotency keys use them only with --keys. If nothing was ever submitted, executions
-    and keys use the new partitions at once.
+    and keys use the new partitions immediately.
     """
     if keys and to is None:
         raise typer.BadParameter("needs --to N", param_hint="--keys")
@@ -168,11 +170,12 @@ def sql(
         "--from",
         min=0,
         metavar="N",
-        help="Leave out the schema steps up to N, which the database already has. Default: 0.",
+        help="Leave out the schema steps 1 to N, if the database already has them. Default: 0, "
+        "which prints all steps.",
         show_default=False,
     ),
     distributed: bool = typer.Option(
-        False, "--distributed", help="Print the functions for a distributed database."
+        False, "--distributed", help="Print the functions in the form for a distributed database."
     ),
 ) -> None:
     """Print the SQL that migrate would run, as a script for psql. Needs no database."""
@@ -192,7 +195,7 @@ def url(
 ) -> None:
     """Print the URL of the database, for psql and other programs.
 
-    The embedded server runs only while a command or a worker uses it; `db psql` keeps it running.
+    The embedded server runs only while a command or a worker uses it, for example `db psql`.
     """
     found, server = database.resolve()
     say(found if show_password else without_password(found)[0])
@@ -220,13 +223,15 @@ class PsqlCommand(TyperCommand):
 def psql(
     database: Database,
     arguments: list[str] | None = typer.Argument(
-        None, metavar="[-- ARGUMENT...]", help="Arguments of psql, for example -- -c 'select 1'."
+        None,
+        metavar="[-- ARGUMENT...]",
+        help="Pass these arguments to psql, for example -- -c 'select 1'.",
     ),
 ) -> int:
     """Run psql on the database. The tables of flowfabric are in the schema ff.
 
-    psql gets the password of the login in its environment. It gets no other password that the URL
-    contains, such as sslpassword.
+    psql gets the password of the login in its environment. If the URL contains other passwords,
+    such as sslpassword, psql does not get them.
 
     Exit codes: 5: no database. 127: psql is not installed. Otherwise the exit code of psql.
     """
@@ -251,7 +256,7 @@ def psql(
 
 @contextmanager
 def _interrupts_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C in this process, because psql uses it to cancel a statement."""
+    """Ignore Ctrl-C in this process, because psql uses Ctrl-C to cancel a statement."""
     before = signal.signal(signal.SIGINT, lambda *_: None)
     try:
         yield

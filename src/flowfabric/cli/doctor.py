@@ -67,14 +67,15 @@ async def doctor(
         "for a database whose data you can afford to lose.",
     ),
 ) -> int:
-    """Check the installation and the data. Writes nothing and may run at any time.
+    """Check the installation and the data. Writes nothing and can run at any time.
 
-    Needs a role that may read the tables: the owner of schema ff, a superuser, or a member of both
-    pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot
-    of a running database.
+    Needs a role that can read the tables: the owner of schema ff, a superuser, or a member of both
+    pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot,
+    even while workers run.
 
     For a distributed database, doctor also says which node has which shards and partitions. With
-    `-o json`, it says for each function whether its calls run on the node of their partition.
+    `-o json`, doctor also says for each function whether its calls run on the node of their
+    partition.
 
     Run it without --since every night, and with `--since CURSOR` as often as you like.
 

@@ -40,16 +40,16 @@ async def events(
     ),
     kind: Annotated[list[str] | None, KIND_OPTION] = None,
     feed: str | None = typer.Option(
-        None, "--feed", help="Print only this feed: completion, lease or operator."
+        None, "--feed", help="Print only the events of this feed: completion, lease or operator."
     ),
     lane: list[str] | None = typer.Option(
-        None, "--lane", help="Print only this lane; may be repeated."
+        None, "--lane", help="Print only events of this lane; may be repeated."
     ),
     task: list[str] | None = typer.Option(
-        None, "--task", help="Print only this task; may be repeated."
+        None, "--task", help="Print only events of this task; may be repeated."
     ),
     execution: list[str] | None = typer.Option(
-        None, "--execution", help="Print only this execution; may be repeated."
+        None, "--execution", help="Print only events of this execution; may be repeated."
     ),
     output: Annotated[
         Output, output_option("Print text or JSON lines. Default: text.")

@@ -45,16 +45,17 @@ async def ls(
     printer: ListPrinter,
     where: Annotated[list[str] | None, WHERE_OPTION] = None,
     state: list[str] | None = typer.Option(
-        None, "--state", "-s", help="List only these states, for example failed,expired.",
-        show_default=False,
+        None, "--state", "-s", show_default=False,
+        help="List only executions in these states, for example failed,expired.",
     ),
     lane: list[str] | None = typer.Option(
-        None, "--lane", "-l", help="List only this lane; may be repeated.", show_default=False
+        None, "--lane", "-l", show_default=False,
+        help="List only executions of this lane; may be repeated.",
     ),
     task: list[str] | None = typer.Option(
         None, "--task", "-t", show_default=False,
-        help="List only this task, or tasks that match a pattern such as 'shop.*'; may be "
-        "repeated.",
+        help="List only executions of this task, or of tasks that match a pattern such as "
+        "'shop.*'; may be repeated.",
     ),
     tag: list[str] | None = typer.Option(
         None, "--tag", metavar="K=V", help="List only executions with this tag; may be repeated.",
@@ -71,13 +72,15 @@ async def ls(
         None, "--error", metavar="TYPE", show_default=False,
         help="List only executions whose last failure has this type, for example TimeoutError.",
     ),
-    held: bool = typer.Option(False, "--held", help="List only executions held at a step."),
+    held: bool = typer.Option(
+        False, "--held", help="List only held executions: the code no longer fits their steps."
+    ),
     crash_looping: bool = typer.Option(
-        False, "--crash-looping", help="List only executions whose workers keep crashing."
+        False, "--crash-looping", help="List only executions whose workers crash again and again."
     ),
     since: str | None = typer.Option(
         None, "--since", show_default=False,
-        help="List only executions created in the last 30s, 10m, 2h or 7d, or since an ISO time.",
+        help="List only executions created since this time: 10m, 2h or 7d ago, or an ISO time.",
     ),
     limit: Annotated[int, LIMIT_OPTION] = 50,
     count: bool = typer.Option(
@@ -112,15 +115,15 @@ async def show(
     printer: Printer,
     ids: Annotated[list[str], IDS_ARGUMENT],
     payload: bool = typer.Option(
-        False, "--payload", help="Include payload and result, which may be confidential."
+        False, "--payload", help="Include payload and result, which can be confidential."
     ),
     trace: Annotated[bool, TRACE_OPTION] = False,
 ) -> int:
     """Show everything about an execution, or about a flow.
 
     Shows state, reason, lease, attempts, the last traceback, progress, deadline, failure, key,
-    tags, children, recorded steps with the start of their values, and the last ten events. Values
-    of secret types are hidden. Exit code 3 if there is no such execution.
+    tags, children, recorded steps, and the last ten events. For each step, the beginning of its
+    value is shown. Values of secret types are hidden. Exit code 3 if there is no such execution.
     """
 
     async def show_one(client: FlowFabric, id: PartitionedId) -> None:
@@ -141,7 +144,7 @@ async def show(
 async def why(
     database: Namespaces, printer: Printer, ids: Annotated[list[str], IDS_ARGUMENT]
 ) -> int:
-    """Explain why an execution is not running, or say that it is.
+    """Explain why an execution is not running, or say that it is running.
 
     Exit code 3 if there is no such execution.
     """
@@ -200,12 +203,12 @@ async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
-    """Return the id as a heading if the user gave several ids."""
+    """Return a heading with the id if the user gave several ids, otherwise no line."""
     return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
 
 
 async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str | None:
-    """Return a hint if a task in the filter was never submitted."""
+    """Return a hint if the filter names a task that was never submitted, otherwise None."""
     if not tasks:
         return None
     known = [one.task for one in await client.tasks.list()]
@@ -226,8 +229,8 @@ async def matching(
 ) -> AsyncIterator[list[ExecutionSummary]]:
     """Yield pages of matching executions, newest first, up to the limit.
 
-    No execution comes twice, even if executions change or are submitted in the meantime: pages are
-    read by descending id.
+    The pages are read by descending id. No execution comes twice, even if executions change or are
+    submitted in the meantime.
     """
     cursor, left = None, limit
     unreached: set[int] = set()

@@ -76,7 +76,7 @@ async def ls(
         None,
         "--state",
         "-s",
-        help="List only these states, for example running,failed.",
+        help="List only flows in these states, for example running,failed.",
         show_default=False,
     ),
     limit: Annotated[int, LIMIT_OPTION] = 50,
@@ -123,13 +123,13 @@ async def graph(
         None, "--svg", metavar="FILE", help="Draw the flow into this SVG file; - means stdout."
     ),
     unfold: bool = typer.Option(
-        False, "--unfold", help="Draw every node, even similar ones. Avoid this for large flows."
+        False, "--unfold", help="Draw similar nodes one by one. Avoid this for large flows."
     ),
 ) -> int:
     """Draw a flow as a tree of its nodes, or as a picture.
 
-    Similar nodes are drawn as one: 100 nodes of a fan-out are one line or one box. With -o json,
-    print all nodes, edges and groups.
+    Similar nodes are drawn together: 100 of them can be one line or one box. With -o json, print
+    all nodes, edges and groups.
 
     Exit codes: 1: the file cannot be written. 3: no such flow.
     """
@@ -170,8 +170,8 @@ async def cancel(
     cancel_policy: FlowCancelPolicy = typer.Option(
         FlowCancelPolicy.CANCEL_ALL,
         "--policy",
-        help="Members to cancel: all unfinished members (cancel_all), only members that are not "
-        "running (cancel_pending), or none (flow_only).",
+        help="Cancel all unfinished members (cancel_all), only members that are not running "
+        "(cancel_pending), or no members (flow_only).",
     ),
     wait: bool = typer.Option(False, "--wait", help="Wait until the members have ended."),
     timeout: str | None = typer.Option(
@@ -181,12 +181,12 @@ async def cancel(
     dry_run: Annotated[bool, DRY_RUN_OPTION] = False,
     yes: Annotated[bool, YES_OPTION] = False,
 ) -> int:  # fmt: skip
-    """Cancel flows. No further members start, except with flow_only.
+    """Cancel flows. After that no further members start, except with --policy flow_only.
 
     While members are unfinished, a cancelled flow can be cancelled again with a stricter cancel
     policy. A flow whose members have all ended stays unchanged.
 
-    Without --wait, the command may end before all members have ended. If the command is killed,
+    Without --wait, the command can end before all members have ended. If the command is killed,
     reconcilers cancel the remaining members.
 
     Exit codes: 3: not found. 4: the flow has ended, or was cancelled before with the same or a
@@ -265,7 +265,7 @@ async def retry_failed(
 def _print(
     printer: Printer, id: FlowId, action: str, outcome: str, members: int, **facts: Any
 ) -> None:
-    """Print the outcome for one flow, and how many members it concerns."""
+    """Print the outcome for one flow, and the number of members that it is about."""
     printer.record(
         {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
         lambda: [f"{id.uuid}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],

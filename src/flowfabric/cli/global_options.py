@@ -1,4 +1,4 @@
-"""The options that may come before a command: database or server, namespace, output format."""
+"""The options that can come before a command: database or server, namespace, output format."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ AllNamespaces = Annotated[
 
 
 def output_option(help: str, *, metavar: str | None = None) -> Any:
-    """Define --output. The type of the parameter lists the formats that a command offers."""
+    """Define the option --output. The type of the annotated parameter lists the formats."""
     return typer.Option("--output", "-o", metavar=metavar, help=help, show_default=False)
 
 
 def accept_global_options(context: typer.Context) -> None:
-    """Use global options given before the command as defaults of the command's own options."""
+    """If global options come before the command, make them defaults of the command's options."""
     name = context.invoked_subcommand
     if name is not None and (given := given_options(context.params)):
         invoked = context.command.get_command(context, name)  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def accept_global_options(context: typer.Context) -> None:
 
 
 def given_options(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the global options given before the command.
+    """Return the global options that come before the command.
 
     An option with an empty text is kept, so that the command refuses it.
     """

@@ -91,8 +91,8 @@ async def for_each(
 ) -> int:
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
-    A refusal is a line on stderr. With `verb`, it is a JSON line on stdout that names `verb` as the
-    action. With `blank_between`, a blank line separates the outputs.
+    A refusal is printed as a line on stderr or, if `verb` is given, as a JSON line on stdout with
+    `verb` as the action. If `blank_between` is true, a blank line separates the outputs.
     """
     codes = {0}
     for number, text in enumerate(texts):

@@ -1,4 +1,4 @@
-"""Load the app or task that `module:name` refers to, and suggest a similar name for a wrong one."""
+"""Load the app or task that `module:name` refers to. If there is none, suggest a similar name."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ EXIT_BROKEN = 1
 
 
 def check_app_reference(reference: str) -> None:
-    """Refuse a reference that does not have the form module:app."""
+    """Refuse a reference to an app that does not have the form `module:app`."""
     _split(reference, "module:app", APP_HINT)
 
 
@@ -57,7 +57,7 @@ def load_app(reference: str) -> App:
 def load_task(reference: str) -> Task[..., Any, Any]:
     """Load the task `module:attribute`.
 
-    The attribute may also be the registered name of the task.
+    The attribute is a variable of the module, or the name under which a task is registered.
     """
     from flowfabric.app.task import Task
 
@@ -91,7 +91,7 @@ def near(word: str, known: Iterable[str], shown: Mapping[str, str] | None = None
 
 
 def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
-    """Return a text with the most similar name, or with up to ten known names."""
+    """Return a text that suggests the most similar name, or lists up to ten known names."""
     references = {name: f"{module_name}:{name}" for name in known}
     if nearest := near(attribute, known, references):
         return nearest
@@ -180,7 +180,10 @@ def _attribute(module: ModuleType, path: str) -> Any:
 
 
 def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
-    """Return the tasks of a module by variable name, or by task name if no variable holds them."""
+    """Return the tasks of a module by the names of their variables.
+
+    A task that no variable holds is listed by its own name.
+    """
     from flowfabric.app.app import App
     from flowfabric.app.task import Task
 
@@ -194,7 +197,7 @@ def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
 
 
 def _modules_beside(module_name: str) -> list[str]:
-    """Return the modules in the folder where this module should be."""
+    """Return the names of the modules in the folder where this module should be."""
     package, _, _ = module_name.rpartition(".")
     folder = Path.cwd().joinpath(*package.split(".")) if package else Path.cwd()
     prefix = f"{package}." if package else ""

@@ -50,7 +50,7 @@ if __name__ == "__main__":  # python {file}
 
 def init(
     file: Path = typer.Argument(
-        Path("app.py"), help="Module to write. Missing folders are created."
+        Path("app.py"), help="Write this module. Missing folders are created."
     ),
 ) -> None:
     """Write a small first app. An existing file is not changed (exit code 4)."""
@@ -81,7 +81,7 @@ def init(
 
 
 def _prepare_database(folder: Path) -> None:
-    """Create `.flowfabric/`. From then on, commands in this folder may start a Postgres there."""
+    """Create the folder `.flowfabric/`, which allows commands in `folder` to start a Postgres."""
     try:
         prepare(folder)
     except EmbeddedError as error:

@@ -58,10 +58,9 @@ async def rotate(
     ),
     yes: Annotated[bool, YES_OPTION] = False,
 ) -> int:
-    """Sign new tokens with a new key, whose secret the database makes.
+    """Sign new tokens with a new key. The database makes the secret of the key.
 
-    Asks for confirmation if waitpoints are open: their tokens become invalid after the grace
-    period.
+    Asks for confirmation if waitpoints are open: their tokens become invalid after --grace.
 
     Exit codes: 1: not confirmed. 4: the name was used before. 5: no database.
     """
@@ -92,11 +91,11 @@ async def seed(
     database: Database,
     kid: str = typer.Argument(metavar="NAME", help="The name of the key."),
 ) -> None:
-    """Install a key with your own secret, so that several databases accept its tokens.
+    """Install a key with your own secret, so that several databases accept the same tokens.
 
     The secret is 64 hexadecimal digits, read from FLOWFABRIC_WAITPOINT_SECRET or from the file that
-    FLOWFABRIC_WAITPOINT_SECRET_FILE names. A program may call
-    this whenever it starts: if a key of this name exists, nothing changes.
+    FLOWFABRIC_WAITPOINT_SECRET_FILE names. If a key of this name exists, nothing changes. A program
+    can therefore run this command whenever the program starts.
 
     Exit codes: 4: there is a key of another name; use `key rotate`. 5: no database.
     """

@@ -78,7 +78,7 @@ async def resume(
 async def drain(
     database: Namespace, printer: Printer, change: Change, lane: Annotated[str, LANE_ARGUMENT]
 ) -> None:
-    """Drain a lane: it refuses submissions; waiting executions can still be claimed."""
+    """Drain a lane: it refuses submissions, but allows claims of waiting executions."""
     await _change_by(database, printer, change, Lanes.drain, lane)
 
 
@@ -129,7 +129,7 @@ async def set_options(
         False, "--no-weights", help="Give all fair keys equal turns.", show_default=False
     ),
 ) -> None:
-    """Limit a lane, or give fair keys more turns. This applies at once, until `lane lift`.
+    """Limit a lane, or give fair keys more turns. This applies immediately, until `lane lift`.
 
     The options that you give override the options in the code. Options that you do not give stay as
     they are.

@@ -33,7 +33,7 @@ COMMANDS = {
     ),
     "submit": (
         "submit",
-        "Submit an execution of a task and print its id, or with --wait its result.",
+        "Submit an execution of a task, and print its id. With --wait, print its result.",
     ),
     "result": (
         "submit",
@@ -42,7 +42,7 @@ COMMANDS = {
     "top": ("top", "Watch lanes, workers and rates until Ctrl-C."),
     "ls": ("executions", "List executions, newest first."),
     "show": ("executions", "Show everything about an execution, or about a flow."),
-    "why": ("executions", "Explain why an execution is not running, or say that it is."),
+    "why": ("executions", "Explain why an execution is not running, or say that it is running."),
     "attempts": (
         "executions",
         "List the attempts of an execution, oldest first, with the traceback of each failure.",
@@ -52,7 +52,7 @@ COMMANDS = {
     "priority": ("actions", "Change the priority of waiting executions."),
     "replay": ("actions", "Run ended executions again, with a new attempt."),
     "retry": ("actions", "Make executions run now."),
-    "resume": ("actions", "Resume suspended executions without the signal they wait for."),
+    "resume": ("actions", "Resume suspended executions without the signal that they wait for."),
     "signal": ("signals", "Send a signal to an execution."),
     "tail": ("tail", "Print what an execution streams, from its first frame to its end."),
     "events": (
@@ -65,11 +65,11 @@ COMMANDS = {
     ),
     "versions": (
         "versions",
-        "List code versions, their executions in flight, and whether they may be switched off.",
+        "List code versions, their executions in flight, and which versions you can switch off.",
     ),
     "doctor": (
         "doctor",
-        "Check the installation and the data. Writes nothing and may run at any time.",
+        "Check the installation and the data. Writes nothing and can run at any time.",
     ),
     "demo": (
         "demo",
@@ -88,14 +88,18 @@ COMMANDS = {
     "key": ("keys", "List, rotate and seed the keys that sign the tokens of waitpoints."),
     "quota": (
         "quotas",
-        "List, show and change quotas: how many executions run at once, and how many start in a "
-        "given time.",
+        "List, show, change and delete quotas. A quota limits how many executions run at once, how "
+        "many start in a given time, or both.",
     ),
-    "budget": ("budgets", "List, show, raise and reset budgets: what executions may spend."),
-    "namespace": ("namespaces", "Bind logins of the database to one namespace each."),
+    "budget": (
+        "budgets",
+        "List, show, raise and reset budgets, which limit what executions spend.",
+    ),
+    "namespace": ("namespaces", "Bind a login of the database to one namespace."),
     "subscription": (
         "subscriptions",
-        "List, reset and remove subscriptions: positions of consumers in the event log.",
+        "List, reset and remove subscriptions. A subscription keeps the position of its consumers "
+        "in the event log.",
     ),
     "webhook": (
         "webhooks",
@@ -106,7 +110,7 @@ COMMANDS = {
 
 
 class LazyCommands(MutableMapping[str, Any]):
-    """All commands of `flowfabric`. A command is imported when it is looked up."""
+    """All commands of `flowfabric` by name. Looking up a command imports its module."""
 
     def __init__(self) -> None:
         self._loaded: dict[str, Any] = {}
@@ -141,7 +145,7 @@ def _load(name: str) -> Any:
 
 
 class Root(TyperGroup):
-    """The group of all commands. Printing its help imports none of them."""
+    """The command `flowfabric` itself. Its help is printed without importing any command."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -197,7 +201,7 @@ def flowfabric(
 ) -> None:
     """Durable execution for Python on PostgreSQL.
 
-    --output, --namespace, --all-namespaces, --url and --database-url may come before or after a
+    --output, --namespace, --all-namespaces, --url and --database-url can come before or after a
     command that accepts them. If an option is in both places, the value after the command counts.
     """
     accept_global_options(context)

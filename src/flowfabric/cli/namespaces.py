@@ -1,4 +1,4 @@
-"""`flowfabric namespace`: bind logins to one namespace each."""
+"""`flowfabric namespace`: bind a login to one namespace, remove the binding, list bound logins."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from flowfabric.drawing.times import exact
 app = typer.Typer(
     name="namespace",
     no_args_is_help=True,
-    help="Bind logins of the database to one namespace each.\n\nA login that is not bound may use "
-    "any namespace. These commands need the rights of the owner of the schema, or the role "
+    help="Bind a login of the database to one namespace.\n\nA login that is not bound can use "
+    "every namespace. These commands need the rights of the owner of the schema, or the role "
     "flowfabric_operator.",
 )
 
@@ -45,7 +45,7 @@ async def grant(
 async def revoke(
     database: Database, printer: Printer, login: Annotated[str, LOGIN_ARGUMENT]
 ) -> None:
-    """Remove the binding of a login: it may use any namespace again."""
+    """Remove the binding of a login. The login can then use every namespace."""
     async with database.client() as client:
         is_gone = await client.namespaces.revoke(login)
     _print(printer, login, "revoked" if is_gone else "unchanged")
@@ -53,7 +53,7 @@ async def revoke(
 
 @command(app)
 async def ls(database: Database, printer: Printer) -> None:
-    """List the logins that are bound to a namespace, with their namespaces."""
+    """List the bound logins, each with its namespace."""
     async with database.client() as client:
         grants = await client.namespaces.list()
     columns: list[Column[NamespaceGrant]] = [

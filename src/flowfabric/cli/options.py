@@ -1,8 +1,8 @@
 """Options that several commands share, and the code that runs a command and sets its exit code.
 
-A parameter of a command may be an option group; `command` adds all options of the group. The global
-options (database or server, namespace, output format) may also come before the command: see
-global_options.py.
+An option group is a dataclass whose fields are options. If a parameter of a command has an option
+group as its type, the command gets all options of the group. The user can also give the global
+options (database or server, namespace, output format) before the command: see global_options.py.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 WHERE_OPTION = typer.Option(
     "--where", "-w", metavar="CONDITIONS", help=LANGUAGE, show_default=False
 )
-KIND_OPTION = typer.Option("--kind", help="Print only this kind; may be repeated.")
+KIND_OPTION = typer.Option("--kind", help="Print only items of this kind; may be repeated.")
 LIMIT_OPTION = typer.Option("--limit", min=0, help="List at most this many; 0 lists all.")
-REASON_OPTION = typer.Option("--reason", "-r", help="Reason, recorded with the change.")
+REASON_OPTION = typer.Option("--reason", "-r", help="Record this reason with the change.")
 YES_OPTION = typer.Option(
     "--yes", "-y", help="Do not ask for confirmation. Required if there is no terminal."
 )
@@ -80,7 +80,7 @@ TRACE_OPTION = typer.Option(
 
 @dataclass(frozen=True, kw_only=True)
 class Database:
-    """The database that a command uses, or the server that it calls instead."""
+    """Option group: the database of a command, or the server that the command calls instead."""
 
     database_url: DatabaseUrl = None
 
@@ -89,7 +89,10 @@ class Database:
         return self.resolve()[0]
 
     def resolve(self) -> tuple[str, Server | None]:
-        """Return the URL of the database and, if it is the embedded database, its server."""
+        """Return the URL of the database, and the embedded server (None for other databases).
+
+        Raise a usage error if the command was told to call a server of flowfabric.
+        """
         if self.server_url is not None:
             raise typer.BadParameter(
                 "names a server, and this command needs a database; give --database-url",
@@ -99,7 +102,7 @@ class Database:
 
     @property
     def server_url(self) -> str | None:
-        """The server to call instead of a database, if one is given."""
+        """The URL of the server to call; None if the command uses a database."""
         return Settings.from_environment().url if self.database_url is None else None
 
     @property
@@ -121,14 +124,14 @@ class Database:
 
     @property
     def named_space(self) -> str | None:
-        """The namespace that the user has named; None means the namespace of the token."""
+        """The namespace for a call of a server; None means the namespace of the token."""
         space = Settings.from_environment().namespace
         return None if space == DEFAULT_NAMESPACE else space
 
 
 @dataclass(frozen=True, kw_only=True)
 class Endpoint(Database):
-    """A database, or a server that is called instead."""
+    """Option group: a database, or a server to call instead of a database (`--url`)."""
 
     url: ServerUrl = None
 
@@ -147,7 +150,7 @@ class Endpoint(Database):
 
 @dataclass(frozen=True, kw_only=True)
 class DatabaseNamespace(Database):
-    """One namespace of a database, for commands that cannot use a server."""
+    """Option group: one namespace of a database. For commands that cannot call a server."""
 
     namespace: NamespaceName = None
 
@@ -165,12 +168,15 @@ class DatabaseNamespace(Database):
 
 @dataclass(frozen=True, kw_only=True)
 class Namespace(DatabaseNamespace, Endpoint):
-    """One namespace of a database, or the namespace of a token at a server."""
+    """Option group: one namespace, of a database or of a server.
+
+    At a server, the default is the namespace of the token.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)
 class Namespaces(Namespace):
-    """One or all namespaces of a database."""
+    """Option group: one namespace or, with `--all-namespaces`, all namespaces."""
 
     all_namespaces: AllNamespaces = False
 
@@ -187,7 +193,7 @@ class Namespaces(Namespace):
 
 @dataclass(frozen=True, kw_only=True)
 class Actor:
-    """Who makes a change."""
+    """Option group: who makes a change."""
 
     actor: Annotated[
         str | None,
@@ -204,28 +210,27 @@ class Actor:
 
     @property
     def name(self) -> str:
-        """The name of a person: the given actor, or the login without the host."""
+        """The actor that the user gave, or the name of the user without the host."""
         return self.actor or _user()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Change(Actor):
-    """Who makes a change, and why."""
+    """Option group: who makes a change and, optionally, why."""
 
     reason: Annotated[str | None, REASON_OPTION] = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExplainedChange(Actor):
-    """Who makes a change, and why. The reason is required."""
+    """Option group: who makes a change, and why. The reason is required."""
 
     reason: Annotated[str, REASON_OPTION]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LimitNumbers:
-    """The numbers of a limit: how many executions run at once, and how many start in a window of
-    time."""
+    """Option group: set or remove the concurrency and the rate of a limit."""
 
     concurrency: Annotated[
         int | None,
@@ -241,7 +246,7 @@ class LimitNumbers:
         str | None,
         typer.Option(
             "--rate",
-            help="Start at most this many executions, as in 100/min or 5/s.",
+            help="Start at most this many executions in a time, such as 100/min or 5/s.",
             show_default=False,
         ),
     ] = None
@@ -257,9 +262,9 @@ class LimitNumbers:
 
     @property
     def cleared(self) -> list[str]:
-        """The names of the numbers to remove.
+        """The limits that the user removes: `concurrency`, `rate`, both or none.
 
-        Raise an error for a number that the user both sets and removes.
+        Raise a usage error if the user sets and removes the same limit.
         """
         if self.no_concurrency and self.concurrency is not None:
             raise typer.BadParameter(
@@ -285,10 +290,10 @@ def _user_at_host() -> str:
 def command(
     app: typer.Typer, name: str | None = None, *, cls: type[TyperCommand] | None = None
 ) -> Callable[[_Function], _Function]:
-    """Register a command.
+    """Register a function as a command.
 
-    It may be a coroutine function, and may return its exit code. A parameter whose type is an
-    option group is replaced by the options of the group.
+    The function can be a coroutine function, and can return an exit code. A parameter whose type is
+    an option group is replaced by the options of the group.
     """
 
     def register(function: _Function) -> _Function:
@@ -350,11 +355,11 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
 
 
 def resolve_database(option: str | None) -> tuple[str, Server | None]:
-    """Return the URL of the database, and the embedded server if that is used.
+    """Return the URL of the database, and the embedded server (None for other databases).
 
-    The URL comes from the option, the environment or the project's file. If none of these gives a
-    URL, the embedded server in `.flowfabric/` of this folder is started. If there is no
-    `.flowfabric/`, raise a usage error: no server is created.
+    The URL comes from the option, the environment or the project's file. If none of them gives a
+    URL, but this folder has a `.flowfabric/` or the settings choose the embedded server, start that
+    server. Otherwise raise a usage error.
     """
     if option:
         return plain_url(option), None
@@ -394,7 +399,7 @@ def exit_code(error: FlowFabricError) -> int:
 
 @contextmanager
 def failures_as_exit_codes() -> Iterator[None]:
-    """Print an error as one line on stderr, and exit with its exit code."""
+    """If the block raises an error, print it on stderr, and exit with the exit code for it."""
     try:
         yield
     except InvalidInput as error:

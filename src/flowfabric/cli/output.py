@@ -84,7 +84,10 @@ class Printer:
 
 @dataclass(frozen=True, kw_only=True)
 class ListPrinter:
-    """Prints executions or flows: JSON lines and ids while pages arrive, a table at the end."""
+    """Prints executions or flows.
+
+    JSON lines and ids are printed page by page, a table after the last page.
+    """
 
     output: Annotated[
         Output | None,
@@ -110,7 +113,7 @@ class ListPrinter:
         limit: int,
         empty: str,
     ) -> None:
-        """Print the records of all pages, at most `limit`; 0 means no limit."""
+        """Print the records of all pages, but at most `limit` records; 0 means no limit."""
         progress = Progress(for_logs=False)
         rows: list[Any] = []
         number = 0
@@ -139,9 +142,9 @@ class ListPrinter:
 
 
 def screen() -> Screen:
-    """Return a console for stdout, with the width and colours of the terminal.
+    """Return the width, the colours and the signs that stdout can show.
 
-    For a pipe, the width is unlimited and there are no colours.
+    If stdout is not a terminal, the width is unlimited and there are no colours.
     """
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
@@ -179,14 +182,14 @@ def complain(message: object) -> None:
 
 
 def harmless(text: str) -> str:
-    """Return a text, which may have several lines, without characters that could control the
-    terminal."""
+    """Replace the characters of a text that could control the terminal. Line ends stay."""
     return "\n".join(map(printable, text.split("\n")))
 
 
 class Progress:
-    """Progress of a long command on stderr: one changing line on a terminal, or a few lines in a
-    log.
+    """Shows the progress of a long command on stderr.
+
+    A terminal shows one line that changes. A log gets a new line every 5 s (`for_logs`).
     """
 
     def __init__(self, *, for_logs: bool = True) -> None:
@@ -196,7 +199,7 @@ class Progress:
 
     @asynccontextmanager
     async def during(self, text: Callable[[], str]) -> AsyncIterator[None]:
-        """Show `text()` again and again while the `async with` block runs."""
+        """While the `async with` block runs, show what `text()` returns, again and again."""
         ticker = asyncio.create_task(self._tick(text))
         try:
             yield
@@ -207,7 +210,7 @@ class Progress:
             self.clear()
 
     def say(self, line: str) -> None:
-        """Print a line of data without mixing it with the progress line."""
+        """Remove the progress line from the terminal, then print a line of data."""
         self.clear()
         say(line)
 

@@ -1,4 +1,4 @@
-"""`flowfabric quota`: list, show and change the limits on how many executions run and start."""
+"""`flowfabric quota`: list, show, change and delete quotas."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from flowfabric.drawing.times import short, until
 app = typer.Typer(
     name="quota",
     no_args_is_help=True,
-    help="List, show and change quotas: how many executions run at once, and how many start in a "
-    "given time.\n\n"
+    help="List, show, change and delete quotas. A quota limits how many executions run at once, "
+    "how many start in a given time, or both.\n\n"
     "A quota appears when an app that declares it connects for the first time. Exit code 3 if "
     "there is no such quota.",
 )
@@ -64,10 +64,10 @@ async def set_numbers(
     name: Name,
     key: For = None,
 ) -> None:
-    """Set the concurrency or the rate of a quota. It applies at once, until `quota lift`.
+    """Set the concurrency or the rate of a quota, or both.
 
-    A number that you give overrides the number in the code. A number that you do not give stays as
-    it is.
+    The new limits apply immediately. They override the limits in the code until you run `quota
+    lift`. A limit that you do not give stays as it is.
     """
     clear = numbers.cleared
     if numbers.concurrency is None and numbers.rate is None and not clear:
@@ -89,7 +89,11 @@ async def set_numbers(
 async def lift(
     database: Namespace, printer: Printer, change: Change, name: Name, key: For = None
 ) -> None:
-    """Remove the numbers that `quota set` has set. The numbers in the code apply again."""
+    """Remove the limits that `quota set` has set.
+
+    With --for, the limits for all keys apply to this key again. Otherwise the limits in the code
+    apply again, and limits that were set for single keys stay.
+    """
     async with database.client() as client:
         await client.quotas.lift(name, key=key, reason=change.reason, actor=change.who)
         await _show(client, printer, name, key)
@@ -97,7 +101,7 @@ async def lift(
 
 @command(app)
 async def rm(database: Namespace, change: Change, name: Name) -> None:
-    """Delete a quota. It no longer limits any executions."""
+    """Delete a quota, so that it no longer limits executions."""
     async with database.client() as client:
         await client.quotas.get(name)
         await client.quotas.delete(name, reason=change.reason, actor=change.who)
@@ -119,7 +123,7 @@ async def _show(client: FlowFabric, printer: Printer, name: str, key: str | None
 
 
 def gate_table(gates: Sequence[GateInfo], now: datetime) -> list[str]:
-    """Return a table of the counters of a quota, one line per key."""
+    """Return the lines of a table with one row for each key of a quota."""
     columns: list[Column[GateInfo]] = [
         Column("KEY", lambda gate: gate.key or "-", least=8),
         Column("RUNNING", lambda gate: str(gate.running), is_number=True),

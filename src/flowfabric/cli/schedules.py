@@ -1,4 +1,4 @@
-"""`flowfabric schedule`: list, show, pause and run schedules, and print their next times."""
+"""`flowfabric schedule`: list, show, pause, resume, run and forget schedules."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def show(database: Namespace, printer: Printer, name: Name, app: AppName =
 async def pause(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Stop a schedule until it is resumed. It does not fire for the times in between."""
+    """Pause a schedule until `schedule resume`. Times that pass during the pause never fire."""
     await _change(
         database,
         printer,
@@ -79,7 +79,7 @@ async def pause(
 async def resume(
     database: Namespace, printer: Printer, change: Change, name: Name, app: AppName = None
 ) -> None:
-    """Resume a schedule. It fires again at its next time."""
+    """Resume a paused schedule. The schedule fires again at its next time."""
     await _change(
         database,
         printer,
@@ -93,8 +93,10 @@ async def resume(
 async def run(
     database: Namespace, printer: Printer, actor: Actor, name: Name, app: AppName = None
 ) -> None:
-    """Submit a schedule's task now, in addition to its regular times, and print the execution
-    id."""
+    """Submit the task of a schedule now, and print the id of the execution.
+
+    The regular times of the schedule do not change.
+    """
     async with database.client() as client:
         id = await client.schedules.run(name, app=app, actor=actor.who)
     facts = {"schedule": name, "execution_id": id, "uuid": str(id.uuid)}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Auth(StrEnum):
-    """How callers are recognised."""
+    """How the server recognises its callers (`--auth`)."""
 
     TOKENS = "tokens"
     NONE = "none"
@@ -39,7 +39,8 @@ def serve(
         None,
         metavar="[MODULE:APP]",
         help="Let callers submit the tasks of this app, with the options that the app declares. "
-        "Default: no app. Callers can always submit tasks that workers have registered.",
+        "Default: no app. With or without an app, callers can submit tasks that workers have "
+        "registered.",
         show_default=False,
     ),
     host: str = typer.Option("127.0.0.1", "--host", help="Serve on this address."),
@@ -49,15 +50,15 @@ def serve(
     auth: Auth = typer.Option(
         Auth.TOKENS,
         "--auth",
-        help="tokens: every request needs a token. none: no token is needed, but only requests "
-        "from this machine are accepted, and --host must be a loopback address.",
+        help="Choose who may call the server. tokens: callers with a token. none: every caller on "
+        "this machine, without a token; --host must then be a loopback address.",
     ),
     allow_hosts: str | None = typer.Option(
         None,
         "--allow-host",
         metavar="A,B",
-        help="Accept only requests with these Host headers. Default: accept all. With --auth none, "
-        "only localhost and these hosts are accepted.",
+        help="Accept only requests with these Host headers. With --auth none, localhost is "
+        "accepted, too. Default: accept all, or only localhost with --auth none.",
         show_default=False,
     ),
     cors_origins: str | None = typer.Option(
@@ -123,7 +124,7 @@ def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) 
 
 
 def _check_port(host: str, port: int) -> None:
-    """Refuse a port that another program uses, with an error that says what to do."""
+    """Raise an error that says what to do if another program uses the port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

@@ -28,21 +28,21 @@ async def signal(
     printer: Printer,
     target: str = typer.Argument(
         metavar="TARGET",
-        help="Id of an execution, or the last digits of the id, or the token of a waitpoint. With "
-        "-, the token is read from stdin, so that no process list shows it.",
+        help="Id of an execution, its last digits, or the token of a waitpoint. - reads the token "
+        "from stdin, so that no process list shows the token.",
     ),
     name: str = typer.Argument(metavar="NAME", help="The name of the signal."),
     value: str | None = typer.Argument(
         None,
         metavar="[JSON]",
         help="The value of the signal as JSON, such as true or '{\"amount\": 7}'. Default: null. "
-        "Required with a token.",
+        "Required if TARGET is a token.",
         show_default=False,
     ),
     by: str | None = typer.Option(
         None,
         "--by",
-        help="Record who sends the signal, as a note for people. Default: you.",
+        help="Record this name as the sender, as a note for people. Default: user@host.",
         show_default=False,
     ),
     key: str | None = typer.Option(
@@ -55,8 +55,9 @@ async def signal(
 ) -> None:
     """Send a signal to an execution.
 
-    The first wait for a signal of this name takes the signal, now or later. With the token of a
-    waitpoint, the signal answers that waitpoint. No output shows the token.
+    The first wait of the execution for a signal of this name takes the signal. The signal is kept
+    until then. If TARGET is the token of a waitpoint, the signal answers that waitpoint. The token
+    is never printed.
 
     Exit codes: 3: not found. 4: the execution has ended or has too many signals. 5: no database.
     """
@@ -105,7 +106,10 @@ def _payload(value: str) -> bytes:
 
 
 def _missing(why: Why | None) -> list[str]:
-    """Return lines that say what an execution still waits for; none if it waits for no signal."""
+    """Return a line that says which signal an execution waits for.
+
+    If it waits for no signal, return no line.
+    """
     if why is None or why.dimension is not Dimension.SIGNAL:
         return []
     return [f"  {printable(why.sentence)}"]

@@ -45,25 +45,27 @@ class Unique(StrEnum):
     UNFINISHED = "unfinished"
 
 
-WAIT_OPTION = typer.Option(False, "--wait", help="Wait for the end and print the result as JSON.")
+WAIT_OPTION = typer.Option(
+    False, "--wait", help="Wait until the execution has ended, and print its result as JSON."
+)
 TIMEOUT_OPTION = typer.Option(
     None,
     "--timeout",
     metavar="30s",
-    help="Wait at most this long. The execution continues after that.",
+    help="With --wait, stop waiting after this time. The execution itself continues.",
     show_default=False,
 )
 
 
 @dataclass(frozen=True, kw_only=True)
 class SubmitOptions:
-    """The options of a submission."""
+    """Option group: the options of a submission."""
 
     key: Annotated[
         str | None,
         typer.Option(
             "--key",
-            help="Submit at most once under this key; a repeat returns the same execution.",
+            help="Submit at most once with this key; a repeat returns the same execution.",
         ),
     ] = None
     unique: Annotated[
@@ -79,9 +81,8 @@ class SubmitOptions:
         OnConflict | None,
         typer.Option(
             "--on-conflict",
-            help="Choose what to do if this task was submitted with the same key and other "
-            "arguments: refuse (raise), or return the earlier execution (existing). "
-            "Default: raise.",
+            help="Choose what to do if the key was used with other arguments: refuse (raise), or "
+            "return the earlier execution (existing). Default: raise.",
             show_default=False,
         ),
     ] = None
@@ -102,7 +103,7 @@ class SubmitOptions:
         typer.Option(
             "--delay",
             metavar="10m",
-            help="Start after 30s, 10m, 2h or 7d, or at an ISO time. Default: now.",
+            help="Start after a time such as 30s, 10m or 7d, or at an ISO time. Default: now.",
         ),
     ] = None
     deadline: Annotated[
@@ -120,7 +121,7 @@ class SubmitOptions:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `Task.using`."""
+        """The options as keyword arguments of `Task.using`."""
         if self.unique is not None and self.key is None:
             raise InvalidInput(field="--unique", problem="requires --key")
         if self.on_conflict is not None and self.key is None:
@@ -146,18 +147,18 @@ def submit(
         "{}",
         metavar="JSON",
         help="Arguments as JSON: an object (by name), an array (by position), or one value. "
-        "- reads them from stdin.",
+        "- reads the arguments from stdin.",
         show_default=False,
     ),
     wait: bool = WAIT_OPTION,
     stream: bool = typer.Option(
-        False, "--stream", help="With --wait, print on stderr what the execution streams."
+        False, "--stream", help="With --wait, also print on stderr what the execution streams."
     ),
     timeout: str | None = TIMEOUT_OPTION,
     *,
     options: SubmitOptions,
 ) -> int:
-    """Submit an execution of a task and print its id, or with --wait its result.
+    """Submit an execution of a task, and print its id. With --wait, print its result.
 
     Exit codes: 0: submitted or completed. 1: failed, cancelled or expired. 2: wrong usage. 4: the
     key was used with other arguments, or the execution has not ended within --timeout. 5: no
@@ -220,7 +221,7 @@ async def result(
 def bind_arguments(
     task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bind arguments to the task's parameters. Raises InvalidInput, naming the wrong argument."""
+    """Bind values to the parameters of a task. Raise InvalidInput that names a wrong argument."""
     signature = task.spec.signature
     takes = f"{task.name} takes {_signature(signature)}"
     parameters = signature.parameters
@@ -351,7 +352,10 @@ async def _submit(
 
 
 async def _stream(client: FlowFabric, id: ExecutionId, timeout: timedelta | None) -> bool:
-    """Print what the execution streams until it has ended. Return False if `timeout` is over."""
+    """Print what the execution streams until it has ended.
+
+    Return False if it has not ended within `timeout`.
+    """
     from flowfabric.cli.tail import FramePrinter
 
     try:
@@ -382,7 +386,7 @@ async def _conclude(
     with_trace: bool = False,
     stream: bool = False,
 ) -> int:
-    """Wait for the end of the execution, print its result, and return the exit code."""
+    """Wait until the execution has ended, print its result, and return the exit code."""
 
     async def the_client() -> FlowFabric:
         return client

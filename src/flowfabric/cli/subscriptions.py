@@ -21,9 +21,9 @@ from flowfabric.drawing.times import short
 app = typer.Typer(
     name="subscription",
     no_args_is_help=True,
-    help="List, reset and remove subscriptions: positions of consumers in the event log."
-    "\n\nA subscription appears with its first consumer, `app.subscribe(NAME)`. Exit code 3 "
-    "if there is no such subscription.",
+    help="List, reset and remove subscriptions. A subscription keeps the position of its consumers "
+    "in the event log.\n\nA subscription appears with its first consumer, `app.subscribe(NAME)`. "
+    "Exit code 3 if there is no such subscription.",
 )
 
 _COLOURS = {SubscriptionState.EXPIRED: "red"}
@@ -35,8 +35,8 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of the subsc
 async def ls(database: Namespaces, printer: Printer) -> None:
     """List subscriptions with their consumers, and how far each subscription is behind.
 
-    The state `expired` means that events were trimmed before they were read: run `subscription
-    reset`.
+    The state `expired` means that events were trimmed before the consumer read them. Then run
+    `subscription reset`.
     """
     async with database.client() as client:
         found = await client.subscriptions.list()
@@ -53,14 +53,15 @@ async def reset(
     since: str | None = typer.Option(
         None,
         "--since",
-        help="Continue with the events of the last 30s, 10m, 2h or 7d, or since an ISO time.",
+        help="Continue with the events since this time: an ISO time, or an age such as 30s, 2h "
+        "or 7d.",
         show_default=False,
     ),
     now: bool = typer.Option(
         False, "--now", help="Skip all events that exist now.", show_default=False
     ),
 ) -> None:
-    """Move a subscription to another position. A running consumer continues there."""
+    """Move a subscription to another position. A running consumer goes on from this position."""
     if now == (since is not None):
         raise typer.BadParameter("give one of them", param_hint="--since or --now")
     moment = None if since is None else when(since, "since")
@@ -79,7 +80,8 @@ async def reset(
 async def rm(database: Namespace, name: Name) -> None:
     """Delete a subscription with its position.
 
-    A running consumer creates it again, and begins with new events.
+    A consumer that runs now creates the subscription again. It begins with new events, unless its
+    code passes `since`.
     """
     async with database.client() as client:
         await client.subscriptions.get(name)

@@ -46,7 +46,7 @@ async def tail(
         show_default=False,
     ),
     summary: bool = typer.Option(
-        False, "--summary", help="Print the summary as it is now, as JSON, and exit."
+        False, "--summary", help="Print the current summary of the stream as JSON, and exit."
     ),
     output: Annotated[
         Output, output_option("Print text, or one JSON object per frame (jsonl). Default: text.")
@@ -81,7 +81,7 @@ async def _print_summary(client: FlowFabric, id: ExecutionId) -> int:
 
 
 class FramePrinter:
-    """Prints frames as plain text, or as one JSON object each."""
+    """Prints the frames of a stream as plain text, or each frame as a JSON object."""
 
     def __init__(self, output: Output = Output.TEXT, *, to_stderr: bool = False) -> None:
         self._output = output
@@ -110,7 +110,7 @@ class FramePrinter:
     async def print_now(
         self, client: FlowFabric, id: ExecutionId, since: str | None, kinds: list[str] | None
     ) -> None:
-        """Print the frames that the stream has now."""
+        """Print the frames that are stored now, and do not wait for more."""
         last = since
         while True:
             items, is_ended, last = await client.streams.read(id, since=last)

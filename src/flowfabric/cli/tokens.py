@@ -28,7 +28,7 @@ async def new(
     database: DatabaseNamespace,
     printer: Printer,
     actor: Actor,
-    name: str = typer.Argument(help="Who uses the token; a note for people."),
+    name: str = typer.Argument(help="The user of the token, as a note for people."),
     scope: str = typer.Option(
         ...,
         "--scope",
@@ -38,7 +38,10 @@ async def new(
         "admin includes all.",
     ),
     expires: str | None = typer.Option(
-        None, "--expires", metavar="90d", help="Expire after this time. Default: never."
+        None,
+        "--expires",
+        metavar="90d",
+        help="Let the token expire after this time. Default: never.",
     ),
 ) -> None:
     """Make a token for one namespace and print it. The token is not stored and cannot be shown
@@ -54,7 +57,7 @@ async def new(
 
 @command(app)
 async def ls(database: Namespaces, printer: Printer) -> None:
-    """List tokens, newest first. Their secret texts are not shown."""
+    """List tokens, newest first. Only the first characters of a token are shown."""
     async with database.client() as client:
         found = await client.tokens.list()
         now = await client.executions.server_time()

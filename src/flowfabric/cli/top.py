@@ -43,7 +43,7 @@ _LONG = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The lanes and workers at one moment."""
+    """What `top` shows: the lanes and workers at one moment."""
 
     at: datetime
     lanes: Sequence[LaneTraffic]
@@ -75,8 +75,8 @@ def top(
 ) -> None:
     """Watch lanes, workers and rates until Ctrl-C.
 
-    Rates cover the last 10 seconds, or less under heavy load. A + after a count means that there
-    are more: the command reads a bounded number of rows.
+    Rates cover the last 10 seconds, or less under heavy load. A + after a count means that the
+    count may be too low, because the command reads only a limited number of rows.
     """
     client = database.client()
     if once or printer.output is not None or not sys.stdout.isatty():

@@ -1,4 +1,4 @@
-"""`flowfabric versions`: list the code versions in flight, and which may be switched off."""
+"""`flowfabric versions`: list code versions, and say which ones can be switched off."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ async def versions(
         None, metavar="[TASK]", help="List only this task. Default: all tasks.", show_default=False
     ),
 ) -> None:
-    """List code versions, their executions in flight, and whether they may be switched off.
+    """List code versions, their executions in flight, and which versions you can switch off.
 
-    An execution is in flight if it has recorded steps and has not ended. You may switch off a
-    version (stop its workers) if none of its executions is in flight and its workers begin no new
-    ones. You may also switch it off if workers of another version read its journals (READ BY).
+    An execution is in flight if it has recorded steps and has not ended. To switch off a version is
+    to stop its workers. You can do so if none of its executions is in flight and its workers begin
+    no new executions. You can also do so if workers of another version read its journals (READ BY).
     """
     async with database.client() as client:
         found = await client.workers.versions(task)

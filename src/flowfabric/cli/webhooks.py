@@ -21,9 +21,9 @@ from flowfabric.drawing.times import short, until
 app = typer.Typer(
     name="webhook",
     no_args_is_help=True,
-    help="Add, list, enable, test and remove webhooks: URLs to which workers post events.\n\nNeeds "
-    "the role flowfabric_operator. Workers post only to hosts that FLOWFABRIC_WEBHOOK_HOSTS lists. "
-    "Exit code 3 if there is no such webhook.",
+    help="Add, list, enable, test and remove webhooks: URLs to which workers post events.\n\nThese "
+    "commands need the role flowfabric_operator. Workers post only to hosts that "
+    "FLOWFABRIC_WEBHOOK_HOSTS lists. Exit code 3 if there is no such webhook.",
 )
 
 _COLOURS = {"disabled": "red", "failing": "yellow"}
@@ -53,11 +53,11 @@ async def add(
     detail: bool = typer.Option(
         False,
         "--detail",
-        help="Post the details of events, too, such as the reason for a failure.",
+        help="Also post the details of events, such as the reason for a failure.",
         show_default=False,
     ),
 ) -> None:
-    """Add a webhook, and print the secret of its signatures. No other command shows the secret.
+    """Add a webhook, and print the secret that signs its posts. No other command shows it.
 
     A post contains the kind of the event and the id of the execution, but no arguments and no
     result.
@@ -94,8 +94,7 @@ async def ls(database: Namespaces, printer: Printer) -> None:
 
 @command(app)
 async def enable(database: Namespace, printer: Printer, change: Change, name: Name) -> None:
-    """Enable a webhook that was disabled. It continues with the first event that was not
-    accepted."""
+    """Enable a disabled webhook. Its posts go on with the first event that was not accepted."""
     async with database.client() as client:
         await client.webhooks.enable(name, reason=change.reason, actor=change.who)
         time = await client.executions.server_time()
@@ -112,9 +111,9 @@ async def rm(database: Namespace, name: Name) -> None:
 
 @command(app)
 async def test(database: DatabaseNamespace, name: Name) -> int:
-    """Post a signed body of type `test` from this machine, and print the answer.
+    """Post a signed test body from this machine to the URL of a webhook, and print the answer.
 
-    FLOWFABRIC_WEBHOOK_HOSTS in the environment of this command must list the host.
+    FLOWFABRIC_WEBHOOK_HOSTS in the environment of this command must list the host of the URL.
 
     Exit codes: 1: the body was not posted, or the receiver did not accept it.
     """

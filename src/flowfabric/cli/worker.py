@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Capacity:
-    """What a worker runs, and how much at once."""
+    """Option group: the lanes, the concurrency and the capabilities of a worker."""
 
     lanes: Annotated[
         str | None,
@@ -36,12 +36,17 @@ class Capacity:
             "--lanes",
             "-l",
             metavar="A,B",
-            help="Serve only these lanes. Default: all lanes of the app's tasks.",
+            help="Run executions of these lanes only. Default: all lanes of the app's tasks.",
         ),
     ] = None
     concurrency: Annotated[
         int,
-        typer.Option("--concurrency", "-c", min=1, help="Run this many executions at once."),
+        typer.Option(
+            "--concurrency",
+            "-c",
+            min=1,
+            help="Run at most this many executions at once in this process.",
+        ),
     ] = 20
     needs: Annotated[
         str | None,
@@ -54,7 +59,7 @@ class Capacity:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """The arguments of `App.worker`."""
+        """The options as keyword arguments of `App.worker`."""
         return {
             "lanes": split(self.lanes),
             "concurrency": self.concurrency,
@@ -64,7 +69,7 @@ class Capacity:
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsAddress:
-    """Where a process serves its metrics."""
+    """Option group: the port and the address where a process serves its metrics."""
 
     metrics_port: Annotated[
         int | None,
@@ -72,8 +77,8 @@ class MetricsAddress:
             "--metrics-port",
             min=0,
             max=65535,
-            help="Serve the metrics of this process for Prometheus on this port, without a token. "
-            "Default: no metrics.",
+            help="Serve the metrics of this process for Prometheus on this port. Readers need no "
+            "token. Default: no metrics.",
             show_default=False,
         ),
     ] = None
@@ -82,7 +87,10 @@ class MetricsAddress:
     ] = "127.0.0.1"
 
     def serve(self, serve: Callable[[int, str], int]) -> str | None:
-        """Serve the metrics with `serve`, and return their address. Without a port, do nothing."""
+        """Call `serve` with the port and the host, and return the URL of the metrics.
+
+        If no port was given, do nothing, and return None.
+        """
         if self.metrics_port is None:
             return None
         try:
@@ -112,11 +120,11 @@ def worker(
 ) -> int:
     """Run the tasks of an app.
 
-    After SIGTERM or Ctrl-C the worker claims no further executions, and waits for running ones. A
-    second signal releases them at once.
+    After SIGTERM or Ctrl-C the worker claims no more executions, and waits until the running ones
+    have finished. After a second signal it releases the running executions immediately.
 
-    Exit codes: 0: stopped by a signal. 6: all slots are lost to handlers that do not stop; restart
-    the worker.
+    Exit codes: 0: stopped by one signal. 130, 143: stopped by a second signal. 6: all slots are
+    lost to handlers that do not stop; restart the worker.
     """
     signals = Signals((signal.SIGTERM, signal.SIGINT))
     settings = Settings.from_environment()
@@ -158,7 +166,7 @@ def _serve_metrics(app: App, address: MetricsAddress) -> None:
 
 
 def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
-    """Return the settings with the chosen database. Raise a usage error if there is none."""
+    """Return the settings with the chosen database. Raise a usage error if none was chosen."""
     if is_embedded and url is not None:
         raise typer.BadParameter("cannot be combined with --database-url", param_hint="--embedded")
     if is_embedded:
@@ -182,20 +190,21 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
 
 
 class Signals:
-    """Signal handling of a worker process.
+    """Handles the signals of a worker process.
 
-    The first signal drains the worker, the second releases its executions at once, and the third
-    ends the process. The signal handlers of the event loop are not used: they cannot run while a
-    task blocks the loop.
+    The first signal drains the worker. The second signal releases its executions immediately. The
+    third signal ends the process. The signal handlers of the event loop are not used, because they
+    cannot run while a task blocks the loop.
     """
 
     def __init__(
         self, numbers: Sequence[signal.Signals], *, at_once: signal.Signals | None = None
     ) -> None:
-        """Handle these signals.
+        """Prepare to handle the signals `numbers` and, if given, the signal `at_once`.
 
-        `at_once` is one more signal: it releases the executions at once, even if it comes first. It
-        is needed because two equal signals may arrive as one.
+        The signal `at_once` releases the executions immediately, even if it is the first signal. A
+        sender cannot send the same signal twice instead, because two equal signals may arrive as
+        one.
         """
         self._numbers = numbers
         self._at_once = at_once
@@ -236,10 +245,10 @@ class Signals:
         self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
 
     def _third(self, number: signal.Signals) -> Any:
-        """Return the handler of the third signal, which ends the process.
+        """Return the handler for a third signal. This handler ends the process.
 
-        If `at_once` is set, the third signal is ignored instead, because the sender itself kills a
-        process that does not end.
+        If `at_once` was given, return a handler that ignores the signal. In that case the sender
+        itself kills a process that does not end.
         """
         if self._at_once is not None:
             # The first signal may arrive after the second one. Even then it must not end the
@@ -269,7 +278,8 @@ async def serve(
 ) -> None:
     """Run a worker until it is stopped, then close the app.
 
-    `on_created` gets the worker before it runs; `on_started` is called after the startup hooks.
+    `on_created` is called with the worker before the worker runs. `on_started` is called after the
+    startup hooks.
     """
     worker: Worker | None = None
     code = 0

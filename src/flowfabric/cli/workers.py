@@ -21,7 +21,9 @@ from flowfabric.drawing.times import short
 
 PAGE = 1000
 
-INSTANCE_ARGUMENT = typer.Argument(metavar="INSTANCE", help="Worker instance, as in `worker ls`.")
+INSTANCE_ARGUMENT = typer.Argument(
+    metavar="INSTANCE", help="Worker instance, as `worker ls` prints it."
+)
 
 
 class RunByDefault(TyperGroup):
@@ -77,9 +79,9 @@ async def drain(
 ) -> int:
     """Ask a worker to finish the executions that it runs, and to end.
 
-    The worker learns of the request with its next heartbeat, within 10 s by default. It claims
-    nothing more, finishes within its drain timeout, and its process ends. If something starts the
-    process again, the new worker takes work as before.
+    The worker learns of the request with its next heartbeat, within 10 s by default. From that
+    moment it claims nothing more. It finishes within its drain timeout, and its process ends. If
+    something starts the process again, the new worker takes work as before.
 
     Exit codes: 3: no such worker. 5: no database.
     """
@@ -114,15 +116,17 @@ async def mark_dead(
     change: ExplainedChange,
     instance: Annotated[str, INSTANCE_ARGUMENT],
     expire_leases: bool = typer.Option(
-        False, "--expire-leases", help="Let others reclaim the worker's executions at once."
+        False,
+        "--expire-leases",
+        help="Let other workers reclaim the executions of this worker immediately.",
     ),
 ) -> int:
     """Remove a dead worker from the list of live workers.
 
-    Use it when a host has died and you do not want to wait until its workers count as dead, 60 s
-    after their last heartbeat. The worker's executions wait until their leases expire, unless you
-    add --expire-leases. The command stops no process: a worker that is still running is listed
-    again after its next heartbeat.
+    Use this command when a host has died and you do not want to wait until its workers count as
+    dead, 60 s after their last heartbeat. The worker's executions wait until their leases expire,
+    unless you add --expire-leases. The command stops no process: a worker that is still running is
+    listed again after its next heartbeat.
 
     Exit codes: 3: no such worker. 5: no database.
     """
@@ -141,13 +145,17 @@ async def mark_dead(
 
 
 def _where(client: FlowFabric) -> str:
-    """Return a hint that names the searched namespace; empty if all namespaces were searched."""
+    """Return the end of a message: the searched namespace, or nothing if all were searched."""
     namespace = client.namespace
     return "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
 
 
 async def _spaces(client: FlowFabric, instance: str) -> list[str | None]:
-    """Return the client's namespace, or all namespaces in which the worker is registered."""
+    """Return the namespaces in which to look for a worker.
+
+    For a client of one namespace, this is that namespace. Otherwise these are the namespaces in
+    which the worker is registered, or [None] if it is not registered.
+    """
     if client.namespace is not None:
         return [client.namespace]
     known = await _all(client, True)
@@ -157,9 +165,9 @@ async def _spaces(client: FlowFabric, instance: str) -> list[str | None]:
 async def _mark(
     client: FlowFabric, instance: str, reason: str, actor: str, expire_leases: bool
 ) -> list[str]:
-    """Mark the worker as dead in the client's namespace, or in all namespaces.
+    """Mark a worker as dead in the client's namespace, or in all namespaces.
 
-    Return the namespaces in which it was registered.
+    Return the namespaces in which the worker was registered.
     """
     return [
         space or ""

@@ -1,4 +1,7 @@
-"""The client of the engine: one file for each noun, one method for each operation of the engine."""
+"""The client of the engine.
+
+A file has the operations on one noun, such as lanes. A method calls one operation of the engine.
+"""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class Found(Generic[Id]):
 class Scoped:
     """Base class of the parts of the client, such as `Executions` and `Lanes`.
 
-    It holds the database and the namespace (None: all namespaces).
+    A part keeps the database and the namespace of its client (None: all namespaces).
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -58,16 +58,16 @@ class Scoped:
         self._namespace = namespace
 
     async def _execution(self, id: AnyId) -> ExecutionId:
-        """Return the whole id of an execution that may be given as text or as a UUID."""
+        """Return the whole id of an execution. `id` can be a whole id, a text or a UUID."""
         return id if isinstance(id, ExecutionId) else await self._locate(ExecutionId, id)
 
     async def _flow(self, id: AnyId) -> FlowId:
-        """Return the whole id of a flow that may be given as text or as a UUID."""
+        """Return the whole id of a flow. `id` can be a whole id, a text or a UUID."""
         return id if isinstance(id, FlowId) else await self._locate(FlowId, id)
 
     async def _locate(self, kind: type[Id], id: AnyId) -> Id:
-        """Return the whole id for a text or a UUID. If its partition is not known, search all
-        partitions."""
+        """Return the whole id for a text or a UUID. A UUID without a partition is searched in all
+        partitions; if it is not found, the whole id has partition 0."""
         if isinstance(id, PartitionedId):
             wanted = "a FlowId" if issubclass(kind, FlowId) else "an ExecutionId"
             raise InvalidInput(field="id", problem=f"must be {wanted}, not {type(id).__name__}")
@@ -78,8 +78,10 @@ class Scoped:
         return found[0].id if found else kind.of(0, uuid)
 
     async def _find_id(self, kind: type[Id], text: AnyId) -> Id:
-        """Return the whole id for a text: a whole id, a UUID, or the end of the UUID of one of the
-        newest executions or flows."""
+        """Return the whole id for a text. The text is a whole id, a UUID, or the end of a UUID.
+
+        An end is searched among the newest executions or flows of each partition.
+        """
         if isinstance(text, kind):
             return text
         if not isinstance(text, str) or not is_suffix(text):
@@ -101,8 +103,7 @@ class Scoped:
         return found[0].id
 
     async def _search(self, kind: type[Id], text: str) -> list[Found[Id]]:
-        """Search all partitions for executions or flows with this UUID, or with a UUID that ends
-        with these digits."""
+        """Search all partitions for executions or flows with a UUID that is or ends with `text`."""
 
         async def search(partition: int) -> list[Found[Id]]:
             *rows, _ = await self._database.call(
@@ -137,7 +138,7 @@ class Scoped:
 
 
 class Address(TypedDict):
-    """Arguments that identify one execution."""
+    """The arguments of an engine function that identify one execution."""
 
     partition_key: int
     namespace: str | None
@@ -145,7 +146,7 @@ class Address(TypedDict):
 
 
 class FlowAddress(TypedDict):
-    """Arguments that identify one flow."""
+    """The arguments of an engine function that identify one flow."""
 
     partition_key: int
     namespace: str | None
@@ -153,7 +154,7 @@ class FlowAddress(TypedDict):
 
 
 class LeaseAddress(TypedDict):
-    """Arguments that identify one execution, with the fence of its lease."""
+    """The arguments of an engine function that identify one execution and show its fence."""
 
     partition_key: int
     namespace: str | None
@@ -164,7 +165,7 @@ class LeaseAddress(TypedDict):
 
 
 class LeaseAddresses(TypedDict):
-    """Arguments that identify executions of one partition, with the fences of their leases."""
+    """The arguments that identify executions of one partition and show their fences."""
 
     partition_key: int
     namespace: str | None
@@ -207,8 +208,10 @@ def lease_addresses(leases: list[Claimed], namespace: str | None) -> LeaseAddres
 
 
 def location(id: ExecutionId) -> tuple[int, UUID]:
-    """Return partition and UUID of an execution; raise InvalidInput if `id` is not an
-    ExecutionId."""
+    """Return the partition and the UUID of an execution.
+
+    Raise InvalidInput if `id` is not an ExecutionId.
+    """
     if not isinstance(id, ExecutionId):
         raise InvalidInput(
             field="id",
@@ -219,7 +222,10 @@ def location(id: ExecutionId) -> tuple[int, UUID]:
 
 
 def flow_location(id: FlowId) -> tuple[int, UUID]:
-    """Return partition and UUID of a flow; raise InvalidInput if `id` is not a FlowId."""
+    """Return the partition and the UUID of a flow.
+
+    Raise InvalidInput if `id` is not a FlowId.
+    """
     if not isinstance(id, FlowId):
         raise InvalidInput(
             field="id",

@@ -1,4 +1,4 @@
-"""Approvals: questions to several approvers. Each approver has a separate token."""
+"""Approvals: ask several approvers a question, answer it, and list the answers."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ class Approvals(Scoped):
         deny: int,
         step: tuple[str, int] | None = None,
     ) -> list[str]:
-        """Ask approvers a question under a lease; return a token for each approver.
+        """Ask approvers a question, on behalf of the holder of the lease. Return their tokens.
 
-        The approval is granted after `need` approvals, and denied after `deny` rejections. `step`
-        is the name and occurrence of the step that asks.
+        `approvers` has the name of each approver, with the id of the waitpoint to make. The tokens
+        are in the same order. The approval is granted after `need` approvals, and denied after
+        `deny` rejections. `step` is the name and the occurrence of the step that asks.
         """
         rows = await self._database.call(
             functions.CREATE_APPROVAL,
@@ -77,10 +78,10 @@ class Approvals(Scoped):
         comment: str | None = None,
         approval_id: UUID | None = None,
     ) -> Delivered:
-        """Answer an approval without a token, for an operator.
+        """Answer an approval as an operator, without a token.
 
-        The answer counts for `approver`. Without `approver`, it counts for the approver who has the
-        actor's name.
+        The answer counts for `approver`. If `approver` is None, the answer counts for the approver
+        whose name is `actor`.
         """
         check_words(actor=actor)
         payload = encode_comment(comment)
@@ -101,7 +102,7 @@ class Approvals(Scoped):
         return Delivered(row["signal_id"], row["signal_id"] != signal_id, row["effect"])
 
     async def of(self, id: AnyId) -> Sequence[ApprovalInfo]:
-        """Return the approvals of an execution, oldest first, open or not."""
+        """Return all approvals of an execution, open and decided, oldest first."""
         id = await self._execution(id)
         partition, uuid = location(id)
         return await self._read(partition, uuid, None, MAX_APPROVALS)
@@ -109,7 +110,7 @@ class Approvals(Scoped):
     async def list(
         self, *, after: ApprovalInfo | None = None, limit: int = 100
     ) -> Found[ApprovalInfo]:
-        """Return a page of open approvals of all partitions, longest open first.
+        """Return a page of the open approvals in all partitions, oldest first.
 
         `after` is the last approval of the previous page. `missing` names partitions that did not
         answer.

@@ -1,8 +1,8 @@
 """Group commit: send concurrent calls as one batch. A call that comes alone is sent at once.
 
-Each flush (one call with a batch) runs as a separate asyncio task. A cancelled caller therefore
-cannot cancel the statement of other callers. The item of a cancelled caller is withdrawn if it has
-not been sent yet. While a flush is in flight, the next batch collects items.
+Flushes (calls with a batch) run in a separate asyncio task. Therefore a cancelled caller cannot
+cancel the statement that other callers wait for. If a caller is cancelled before its item was sent,
+the item is not sent. While a flush is in flight, new items collect for the next batch.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ BUSY_PAUSES = (0.005, 0.01, 0.02, 0.05, *[0.1] * 19)
 
 
 def busy_pauses() -> Iterator[float]:
-    """Yield the pauses before a busy item is sent again.
+    """Yield the pauses before each new try of a busy item, in seconds.
 
-    Jitter keeps two callers from colliding forever.
+    The pauses vary at random, so that two callers do not meet at the same row again and again.
     """
     return (pause * uniform(0.5, 1.5) for pause in BUSY_PAUSES)
 
@@ -54,9 +54,10 @@ Sink: TypeAlias = "asyncio.Future[Answer] | Callable[[Any, Answer | BaseExceptio
 
 
 class Batcher(Generic[Item, Answer]):
-    """Collect items and flush them together.
+    """Collects items and sends them together.
 
-    New items are sent by one flush at a time. Busy items are sent again separately.
+    Only one batch of new items is in flight at a time. Busy items are sent again
+    separately.
     """
 
     def __init__(
@@ -78,14 +79,17 @@ class Batcher(Generic[Item, Answer]):
         self._closed = False
 
     async def put(self, item: Item) -> Answer:
-        """Hand in an item and wait for its answer."""
+        """Put an item into the queue, and wait for its answer."""
         while len(self._queue) >= self._max_queue and not self._closed:
             self._space.clear()
             await self._space.wait()
         return await self.put_nowait(item)
 
     def put_nowait(self, item: Item) -> asyncio.Future[Answer]:
-        """Queue an item and return a future of its answer. Call it on the loop's thread."""
+        """Put an item into the queue, and return a future of its answer.
+
+        Call this method only in the thread of the event loop.
+        """
         if self._closed:
             raise Unavailable("The client is closed.")
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
@@ -97,10 +101,10 @@ class Batcher(Generic[Item, Answer]):
     def put_soon(
         self, item: Item, answered: Callable[[Item, Answer | BaseException], None]
     ) -> None:
-        """Queue an item for the next flush, without waiting.
+        """Put an item into the queue, without waiting.
 
-        The batcher calls `answered` with the answer, or with a CancelledError if the event loop
-        ends first.
+        The batcher later calls `answered` with the item and its answer or error. The error is a
+        CancelledError if the event loop ends first.
         """
         if self._closed:
             raise Unavailable("The client is closed.")
@@ -121,9 +125,9 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """Start another flush if items are left in the queue.
+        """Start another task that sends items, if the last one has left items in the queue.
 
-        Items are left if the flush was cancelled. An event loop that closes cancels its tasks.
+        Items are left if that task was cancelled, for example by an event loop that closes.
         """
         if self._flusher is flusher:
             self._flusher = None

@@ -61,8 +61,8 @@ class Budgets(Scoped):
             await reports.close()
 
     async def create(self, budget: Budget, *, key: str = "", actor: str | None = None) -> bool:
-        """Create a budget for one key. If it exists already, return False and leave it
-        unchanged."""
+        """Create a budget for one key. If the budget exists already, return False and change
+        nothing."""
         declared = budget.declaration()
         limits = budget.limits
         rows = await self._database.call(
@@ -108,7 +108,7 @@ class Budgets(Scoped):
         return Found(found[:limit], found.missing)
 
     async def get(self, budget: str, *, key: str = "", partition: int | None = None) -> BudgetInfo:
-        """Return the budget of one key; raise BudgetNotFound if there is none.
+        """Return the budget of one key; raise BudgetNotFound if the key has no such budget.
 
         `in_line` is the number of executions that wait for the budget: in all partitions, or only
         in `partition`.
@@ -133,8 +133,10 @@ class Budgets(Scoped):
     async def _everywhere(
         self, read: Callable[[int], Awaitable[Infos]], partition: int | None
     ) -> BudgetList:
-        """Read budgets in one partition or in all. Only the count of executions in line differs by
-        partition."""
+        """Read budgets in one partition, or in all partitions and add up `in_line`.
+
+        All other facts of a budget are the same in every partition.
+        """
         if partition is not None:
             return Found(await read(partition))
         answers, missing = await ask_reachable(await self._database.partitions.all(), read)
@@ -159,8 +161,8 @@ class Budgets(Scoped):
     ) -> None:
         """Set hard limits of a budget: `raise_limits("monthly", key="acme", usd="80.00")`.
 
-        They override the declared limits until `lift`. Waiting executions continue if there is
-        room.
+        The new limits override the declared hard limits until `lift` is called. Executions that
+        wait for the budget can start if it has room now.
         """
         check_limit_name("budget", budget)
         limits = dimensions("budget", **amounts)
@@ -185,7 +187,10 @@ class Budgets(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> bool:
-        """Remove the limits that an operator set; return False if there were none."""
+        """Remove the hard limits that an operator set. The declared limits apply again.
+
+        Return False if no operator has set a limit.
+        """
         check_limit_name("budget", budget)
         rows = await self._database.call(
             functions.LIFT_BUDGET,
@@ -205,7 +210,7 @@ class Budgets(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Start a new period now. The usage is zero again, and waiting executions continue."""
+        """Begin a new period now, with a usage of 0. Waiting executions can start."""
         check_limit_name("budget", budget)
         await self._database.call(
             functions.RESET_BUDGET,
@@ -219,18 +224,18 @@ class Budgets(Scoped):
     async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
         """Reset the budgets whose period has ended.
 
-        Return a count, and the time until the next period ends. If the count is `limit`, more may
-        be left to do.
+        The call also deletes old reports and ledger entries. Return a count of this work, and the
+        time until the next period ends. If the count is `limit`, there may be more to do.
         """
         return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
 
     async def report_usage_admin(
         self, budget: str, *, key: str = "", dedup_key: str | None = None, **amounts: Any
     ) -> UsageAnswer:
-        """Report usage to one budget, from outside an execution.
+        """Report usage to one budget. The usage belongs to no execution.
 
-        Calls with the same `dedup_key` count once. Without a `dedup_key`, every call counts once,
-        even if the client sends it again after a lost connection.
+        Calls with the same `dedup_key` within 24 hours count once. If `dedup_key` is None, every
+        call counts once, even if the client sends the call again after a lost connection.
         """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)
@@ -254,7 +259,7 @@ class Budgets(Scoped):
         dedup_key: str | None = None,
         **amounts: Any,
     ) -> UsageAnswer:
-        """Report usage to one budget for an execution. `release` can take it back.
+        """Report usage of an execution to one budget. `release` can take the usage back.
 
         `dedup_key` works as in `report_usage_admin`.
         """
@@ -273,7 +278,10 @@ class Budgets(Scoped):
         return _answer(rows[0], is_own=not dedup_key)
 
     async def release(self, budget: str, execution: AnyId, *, key: str = "") -> Mapping[str, int]:
-        """Take back the usage that `record_spend` counted for an execution; return the amounts."""
+        """Take back the usage that `record_spend` counted for an execution in this period.
+
+        Return the amounts that were taken back, by dimension.
+        """
         check_limit_name("budget", budget)
         rows = await self._database.call(
             functions.RELEASE_BUDGET,
@@ -288,10 +296,10 @@ class Budgets(Scoped):
     async def report_usage(
         self, claimed: Claimed, usage: Mapping[str, int], dedup_key: str | None = None
     ) -> UsageAnswer:
-        """Report the usage of a running execution to all its budgets. The call needs the lease of
-        the execution.
+        """Report usage of a running execution to all its budgets, on behalf of the lease holder.
 
-        Calls in flight share one transaction. `dedup_key` works as in `report_usage_admin`.
+        Calls in flight at the same moment share one transaction. `dedup_key` works as in
+        `report_usage_admin`.
         """
         batcher = self._reports.get(claimed.partition_key)
         if batcher is None:
@@ -328,7 +336,7 @@ class Budgets(Scoped):
         return (await self._execution(execution)).uuid
 
     def _own(self) -> str:
-        """Return the namespace of the client. A budget belongs to one namespace."""
+        """Return the namespace of the client. Refuse a client that is for all namespaces."""
         if self._namespace is None:
             raise InvalidInput(
                 field="namespace", problem="must be given: a budget belongs to one namespace"
@@ -337,16 +345,16 @@ class Budgets(Scoped):
 
 
 def _minted_key() -> str:
-    """Return a key for one call, so that a repeat after a lost connection counts once."""
+    """Return a new dedup key for one call. With it, the call counts once even if sent twice."""
     return f"{_MINTED}{uuid7()}"
 
 
 def _answer(row: Any, *, is_own: bool) -> UsageAnswer:
-    """Return the answer to a report of usage.
+    """Build the answer to a report of usage from a row of the engine.
 
-    If the client made the key itself (`is_own`), no other call uses this key. So `already_applied`
-    means that this call was sent twice, and that the first send was counted. In this case the
-    answer to the first send is returned.
+    `is_own` says that the client made the dedup key for this call alone. Then the outcome
+    `already_applied` means that the client has sent this call twice. The answer in this case is the
+    outcome of the first send, which was counted.
     """
     detail = json.loads(row["detail"]) if row["detail"] else {}
     if is_own and row["outcome"] == "already_applied":

@@ -1,6 +1,6 @@
-"""Call the engine on a connection of user code, inside its transaction, with any supported driver.
+"""Call the engine on a connection of user code, inside the transaction of that connection.
 
-A connection is recognised by the name of its class, so that no driver has to be installed.
+A connection is recognised by the name of its class, so that this module imports no driver.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """One engine function, with the text of its call for each driver."""
+    """An engine function, with the SQL text of a call for each style of parameters."""
 
     function: Function
     by_position: str
@@ -48,7 +48,7 @@ class Operation:
 
 
 class CallerConnection(ABC):
-    """A connection of the caller. Calls of the engine join its transaction."""
+    """An adapter for a connection of the caller. Engine calls join the caller's transaction."""
 
     is_async: ClassVar[bool]
 
@@ -78,7 +78,7 @@ class CallerConnection(ABC):
 
 
 class SyncConnection(CallerConnection):
-    """A connection of a synchronous driver. Calls block the caller's thread."""
+    """An adapter for a synchronous driver. Calls block the caller's thread."""
 
     is_async = False
 
@@ -88,7 +88,7 @@ class SyncConnection(CallerConnection):
         return block
 
     def flush(self) -> None:
-        """Send pending changes of an ORM session to the database; other connections have none."""
+        """Send the pending changes of an ORM session. For other connections, do nothing."""
 
     @abstractmethod
     def call(self, operation: Operation, args: Sequence[Any]) -> str:
@@ -96,7 +96,7 @@ class SyncConnection(CallerConnection):
 
 
 class AsyncConnection(CallerConnection):
-    """A connection of an async driver. Calls are awaited on the caller's event loop."""
+    """An adapter for an async driver. Calls run on the caller's event loop."""
 
     is_async = True
 
@@ -106,7 +106,7 @@ class AsyncConnection(CallerConnection):
         return block
 
     async def flush(self) -> None:
-        """Send pending changes of an ORM session to the database; other connections have none."""
+        """Send the pending changes of an ORM session. For other connections, do nothing."""
 
     @abstractmethod
     async def call(self, operation: Operation, args: Sequence[Any]) -> str:
@@ -174,7 +174,10 @@ class PsycopgAsync(AsyncConnection):
 
 
 def _has_transaction(connection: Any) -> bool:
-    """Return whether psycopg is in a transaction or opens one with the next statement."""
+    """Return True if a transaction is open, or if the next statement would open one.
+
+    `connection` is a connection of psycopg.
+    """
     return not connection.autocommit or connection.info.transaction_status != _PSYCOPG_IDLE
 
 
@@ -272,10 +275,10 @@ def recognise(via: Any, field: str = "via") -> SyncConnection | AsyncConnection:
 
 @contextmanager
 def converting_errors(operation: Operation, field: str = "via") -> Iterator[None]:
-    """Convert errors of the engine to errors of flowfabric.
+    """Convert errors of the engine that the block raises to errors of flowfabric.
 
-    If the function or the right to call it is missing, raise SchemaMismatch. Other errors of the
-    connection pass through unchanged.
+    If the engine function or the right to call it is missing, raise SchemaMismatch. Other errors
+    pass through unchanged.
     """
     try:
         yield
@@ -307,7 +310,10 @@ def _convert(error: Exception, operation: Operation, field: str) -> FlowFabricEr
 
 
 def cause_of(error: BaseException) -> Any:
-    """Return the driver's error inside an error of SQLAlchemy or Django, or the error itself."""
+    """Return the error of the driver that caused `error`.
+
+    SQLAlchemy and Django wrap the errors of drivers. If `error` is not wrapped, return it.
+    """
     for source in (error, getattr(error, "orig", None), error.__cause__):
         if sqlstate_of(source):
             return source

@@ -1,4 +1,4 @@
-"""Cascades: finish the propagation of ends, if a call has left it pending."""
+"""Cascades: propagate ends that a call of this process has left pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIBLINGS = 500
 
 
 class Cascades:
-    """Propagates ends in the background, if a call of this process has left them pending."""
+    """Propagates, in the background, ends that a call of this process has left pending."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -28,7 +28,7 @@ class Cascades:
         self._pending: set[int] = set()
 
     def send(self, partition: int) -> None:
-        """Start to propagate the pending ends of a partition; do not wait for it."""
+        """Start to propagate the pending ends of a partition in the background."""
         self._pending.add(partition)
         if self._task is None:
             self._task = asyncio.create_task(self._run())
@@ -38,11 +38,11 @@ class Cascades:
             await asyncio.wait([self._task])
 
     async def resolve(self, partition: int) -> None:
-        """Propagate the pending ends of a partition, and cancel siblings that their flows no longer
-        need.
+        """Propagate the pending ends of a partition, and cancel siblings that are no longer needed.
 
-        Each of these two steps may create work for the other. Both are repeated until nothing is
-        left to do or the remaining rows stay locked.
+        Each of these two steps can create work for the other step. The call repeats both steps
+        until nothing is left to do. It gives up if other transactions keep the remaining rows
+        locked; a reconciler then does the rest.
         """
         pauses = iter(_PAUSES)
         try:

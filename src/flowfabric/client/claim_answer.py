@@ -1,4 +1,4 @@
-"""Turn the answer of a claim, which has arrays, into one record for each execution."""
+"""Turn the arrays in the answer of a claim into one record for each execution."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ T = TypeVar("T")
 def waits_of(
     claimed: Iterable[Claimed], lease_ttl: timedelta
 ) -> Mapping[tuple[str, str], Sequence[float]]:
-    """Return by task and lane how many seconds executions waited from submit to their first claim.
+    """Return how many seconds executions waited from the submit to the first claim.
 
-    Later claims are left out, because the answer of a claim does not say when a retry became ready.
+    The result maps a task and a lane to the waits of their executions. Executions that were claimed
+    before are left out, because the answer of a claim does not say when they became ready again.
     `lease_ttl` is the ttl that the claim used.
     """
     waits: dict[tuple[str, str], list[float]] = defaultdict(list)
@@ -35,7 +36,10 @@ def waits_of(
 
 
 def _each(usual: T) -> Callable[[Sequence[T] | None], Iterable[T]]:
-    """Return a function that yields the values of an array, or repeats `usual` for a null array."""
+    """Return a function that turns an array into its values.
+
+    If the array is None, the function repeats the value `usual` without end.
+    """
     return lambda values: repeat(usual) if values is None else values
 
 

@@ -54,17 +54,17 @@ class SubscribedEvent(Event):
     async def ack(self) -> None:
         """Acknowledge this event and all events before it.
 
-        The position is stored only for whole pages. If the consumer crashes, or leaves the loop in
-        the middle of a page, some acknowledged events may come again.
+        The position is stored only for whole pages of events. If the consumer crashes, or leaves
+        the loop in the middle of a page, some acknowledged events can come again.
 
         Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
-        was reset. Then the events come again, to the other consumer or to this one.
+        was reset. Events whose acknowledgement was not stored can then come again.
         """
         assert self._turn is not None
         await self._turn.ack(self._number)
 
     def ack_sync(self) -> None:
-        """`ack` for synchronous code."""
+        """Acknowledge this event and all events before it, from synchronous code. See `ack`."""
         assert self._turn is not None
         if self._turn.call is None:
             raise InvalidInput(field="ack_sync", problem="needs app.subscribe_sync; await ack()")
@@ -81,8 +81,9 @@ def _numbered(event: Event, turn: _Turn, number: int) -> SubscribedEvent:
 
 
 class HintListener:
-    """The connection on which a client listens for hints, for all its consumers. It is open while
-    the client has consumers.
+    """Listens for hints on one connection, for all consumers of a client.
+
+    The connection is closed when the client has no consumers left.
     """
 
     def __init__(self, database: Database) -> None:
@@ -94,7 +95,7 @@ class HintListener:
         self._heard.add(heard)
 
     async def listen(self) -> None:
-        """Start to listen, unless the connection already listens."""
+        """Begin to listen for hints, unless this listener is already connected."""
         if self._session is None:
             self._session = self._database.session("subscriptions")
         if not self._session.is_connected:
@@ -118,9 +119,10 @@ class HintListener:
 
 @dataclass(slots=True)
 class _Page:
-    """A delivered page. `cursor` is the position after it, and `count` says how many events it has.
+    """A page of events that was delivered to the consumer.
 
-    `last` is the number of its last event. The events of a turn are numbered from 1.
+    `last` is the number of the last event in the page. The events of a turn are numbered from 1.
+    `cursor` is the position after the page. `count` is the number of events in the page.
     """
 
     last: int
@@ -129,7 +131,7 @@ class _Page:
 
 
 class _Turn:
-    """One lease of a subscription, from the first page to the release or the loss."""
+    """The turn of a consumer: what it reads and acknowledges while it has the lease."""
 
     def __init__(
         self,
@@ -162,7 +164,7 @@ class _Turn:
         self._renewals = asyncio.create_task(self._renew())
 
     def deliver(self, page: EventPage) -> list[SubscribedEvent]:
-        """Remember a page, and return its events with their numbers."""
+        """Return the events of a page with their numbers. Remember the page until it is stored."""
         first = self._delivered + 1
         self._delivered += len(page.events)
         self._pages.append(_Page(self._delivered, page.cursor, len(page.events)))
@@ -180,7 +182,7 @@ class _Turn:
             self._later = asyncio.create_task(self._store_later())
 
     async def pass_by(self) -> None:
-        """Store the position from time to time while the filters exclude all events."""
+        """While the filters exclude all events, store the position every 30 s."""
         self._advance()
         if self._cursor is not None and monotonic() - self._stored_at >= PASSING_SECONDS:
             with suppress(SubscriptionLost):
@@ -189,8 +191,9 @@ class _Turn:
     async def make_room(self, count: int, page_size: int) -> None:
         """Store the position if too many acknowledged events would come again after a crash.
 
-        The consumer calls this before it delivers a page of `count` events. These events and the
-        acknowledged events after the stored position may be at most `page_size` together.
+        The consumer calls this before it delivers a page of `count` events. This page
+        and the acknowledged events after the stored position can have at most `page_size` events in
+        total.
         """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:
@@ -199,7 +202,7 @@ class _Turn:
                 await self.store()
 
     async def store(self) -> None:
-        """Store the cursor after the last page that was acknowledged; wait for the database."""
+        """Store the position after the last acknowledged page. Wait if the database is down."""
         async with self._storing:
             cursor, count = self._cursor, self._count
             if cursor is None or self.is_lost:
@@ -236,7 +239,7 @@ class _Turn:
         return True
 
     async def end(self) -> None:
-        """Store the acknowledged position, and release the lease for the next consumer."""
+        """Store the acknowledged position, and release the lease of the subscription."""
         for task in (self._renewals, self._later):
             if task is not None:
                 task.cancel()
@@ -256,7 +259,7 @@ class _Turn:
     def _advance(self) -> bool:
         """Move `_cursor` past all pages whose events are all acknowledged.
 
-        Return whether any of these pages had events.
+        Return True if at least one of these pages had events.
         """
         had_events = False
         while self._pages and self._pages[0].last <= self._acked:
@@ -309,8 +312,9 @@ class Subscription:
     """The events of a subscription: `async for event in app.subscribe("billing")`.
 
     Every event comes at least once, and the events of one execution come in order. One consumer
-    reads a subscription at a time. Others wait; with `follow=False`, they raise SubscriptionBusy.
-    The next consumer gets its turn when you leave the loop or the `async with` block.
+    reads a subscription at a time. Other consumers wait for their turn, or raise SubscriptionBusy
+    if `follow` is False. The turn of a consumer ends when its code leaves the loop or the `async
+    with` block.
     """
 
     def __init__(
@@ -399,7 +403,8 @@ class Subscription:
     async def _next(self, subscriptions: Subscriptions, cursor: str) -> EventPage:
         """Read the next page.
 
-        If the database is down, wait for it. If events were trimmed, apply `on_expiry`.
+        If the database is down, wait until it is back. If events after the cursor were trimmed, do
+        what `on_expiry` says.
         """
         events = subscriptions.events
         resume_from: datetime | None = None
@@ -428,9 +433,9 @@ class Subscription:
     async def _take(
         self, subscriptions: Subscriptions, heard: asyncio.Event, is_first: bool
     ) -> tuple[_Turn, str]:
-        """Wait until this consumer has the lease; return its turn and the stored position.
+        """Wait until this consumer has the lease. Return its turn and the stored position.
 
-        With `follow=False`, raise SubscriptionBusy instead of waiting for another consumer.
+        If another consumer has the lease and `follow` is False, raise SubscriptionBusy.
         """
         holder_id = uuid7()
         cursor: str | None = None

@@ -1,5 +1,5 @@
-"""Read everything about one execution, and find the parent that a filter names. Commands and HTTP
-share these reads.
+"""Reads that the commands and the HTTP server share: an execution with all its details, a flow with
+its summary, and the parent that a filter names.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from flowfabric.drawing.executions import CHILDREN_SHOWN, ExecutionDetails
 async def read_details(
     client: FlowFabric, id: AnyId, *, with_payload: bool = False, with_trace: bool = False
 ) -> ExecutionDetails:
-    """Read everything about an execution; raise ExecutionNotFound if there is none."""
+    """Read everything about an execution; raise ExecutionNotFound if it does not exist."""
     info = await client.executions.describe(id)
     if info is None:
         raise ExecutionNotFound(id=str(id))
@@ -46,10 +46,10 @@ async def _children(client: FlowFabric, info: ExecutionInfo) -> list[ExecutionSu
 async def located(
     client: FlowFabric, filter: ExecutionFilter, partition: int | None
 ) -> tuple[ExecutionFilter, int | None]:
-    """Find the parent that a filter names. Return the filter with the parent's whole id, and
-    the parent's partition, which also holds the children.
+    """Find the parent execution that a filter names, so that its children can be listed.
 
-    If the filter names no parent, return the arguments unchanged.
+    Return the filter with the whole id of the parent, and the partition of the parent. The children
+    are in the same partition. If the filter names no parent, return the arguments unchanged.
     """
     if filter.parent is None:
         return filter, partition

@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class Feed(StrEnum):
-    """A named selection of event kinds."""
+    """The events for one purpose, as a filter of `read` and `follow`."""
 
     COMPLETION = "completion"
     LEASE = "lease"
@@ -72,7 +72,7 @@ _OPERATOR = (EventKind.PRIORITY_CHANGED, EventKind.REPLAYED, EventKind.FLOW_CANC
 def reads_events(statement: Statement, *, unread: str = "") -> Callable[[Any, int], Event]:
     """Return a function that builds an event from a row of `statement` and the row's partition.
 
-    `unread` names the columns of a row, separated by blanks, that are not part of the event.
+    `unread` names the columns of a row that are not part of the event, separated by blanks.
     """
     read = reader(
         Event,
@@ -96,17 +96,17 @@ _event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
 
 
 class Events(Scoped):
-    """The event log."""
+    """Reads of the event log."""
 
     async def open(self, since: datetime | None = None, *, grace: timedelta | None = None) -> str:
-        """Return a cursor at the end of the log. With `since`, return a cursor before the first
-        event that happened at `since` or later.
+        """Return a cursor at the end of the log.
 
-        To find this event, the call reads the log from its start. With `grace`, the call reads the
-        log from `since - grace`, which is faster in a long log. But the cursor may then skip events
-        of transactions that were already open at `since - grace`.
+        If `since` is given, the cursor is before the first event that happened at `since` or later.
+        To find this event, the call reads the log from its start. If `grace` is given, the call
+        reads the log from `since - grace`, which is faster in a long log. But the cursor can then
+        skip events of transactions that were already open at `since - grace`.
 
-        The cursor holds a position in every partition.
+        The cursor has a position in every partition.
         """
         if since is not None and (not isinstance(since, datetime) or since.tzinfo is None):
             raise InvalidInput(field="since", problem="must be a datetime with a time zone")
@@ -135,13 +135,13 @@ class Events(Scoped):
     ) -> EventPage:
         """Return the next events after a cursor, and the cursor to pass to the next call.
 
-        In `tasks`, * stands for any text and ? for any character. `instance_tags` holds values of
-        the tag that `ff.meta` names as `instance_tag_key`. The returned cursor is also past events
-        that the filters excluded. A page contains whole transactions, so it may be longer than
-        `limit`.
+        In `tasks`, * stands for any text and ? for any character. `instance_tags` lists values of
+        one tag: the tag whose name `ff.meta` has as `instance_tag_key`. The returned cursor is also
+        past events that the filters excluded. A page contains whole transactions, so it can have
+        more than `limit` events.
 
         Events of one execution come in order. Events of different partitions are sorted by time
-        within a page, but not across pages.
+        within a page, but not from page to page.
 
         A partition that is not in the cursor is read from its start. A partition that cannot be
         reached keeps its position and is listed in `missing`.
@@ -205,11 +205,11 @@ class Events(Scoped):
     async def follow(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncIterator[Event]:
-        """Yield events as they happen, forever. Without a cursor, start now.
+        """Yield events as they happen, without end. If `cursor` is None, begin with new events.
 
         The filters work as in `read`. Store `event.cursor` after you have processed an event, and
-        pass it to `follow` after a restart. No event is missed, but some events of the last page
-        may come again.
+        pass the stored cursor to `follow` after a restart. No event is missed, but some events of
+        the last page can come again.
         """
         before = await self.open() if cursor is None else cursor
         async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
@@ -223,10 +223,11 @@ class Events(Scoped):
     async def follow_pages(
         self, cursor: str | None = None, *, limit: int = 500, **filters: Any
     ) -> AsyncGenerator[EventPage, None]:
-        """Like `follow`, but yield whole pages, even if all events of a page were filtered out.
+        """Yield whole pages of events as they happen, without end. See `follow`.
 
-        Reconnects when the connection is lost. Raises `CursorExpired` if events after the
-        cursor were trimmed, or lost in a failover. The error says from which time to read again.
+        A page can be empty, if the filters exclude all its events. The call connects again when the
+        connection is lost. It raises CursorExpired if events after the cursor were trimmed, or were
+        lost in a failover. The error says from which time to read again.
         """
         cursor = await self.open() if cursor is None else cursor
         # Turn each filter into a list: an iterator would be empty after the first page.
@@ -262,8 +263,9 @@ class Events(Scoped):
 
 
 async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
-    """Call `heard` for every hint of a submit or an end. Callers must also poll, because listening
-    may fail.
+    """Begin to listen: `heard` is called for each hint of a submit or an end.
+
+    If the session cannot listen, no error is raised. Therefore callers must also poll.
     """
     for channel in (READY_CHANNEL, ENDED_CHANNEL):
         try:
@@ -275,8 +277,9 @@ async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
 def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
     """Return one error for all partitions whose events are gone.
 
-    Its `resume_from` is the earliest time in these errors and in the events that the other
-    partitions returned. A reader that opens a new cursor at that time misses no stored event.
+    The new error has the earliest time as `resume_from`. Two kinds of times are compared: the times
+    in the given errors, and the times of the events that the other partitions returned. A reader
+    that opens a new cursor at the earliest time misses no stored event.
     """
     times = [error.resume_from for error in expired]
     times += [event.occurred_at for page in others for event in page.events]
@@ -285,7 +288,7 @@ def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorEx
 
 
 def _merged(parts: list[list[Event]]) -> list[Event]:
-    """Merge the events of all partitions by time. Events of one partition keep their order."""
+    """Merge the events of all partitions by time. The events of each partition stay in order."""
     if len(parts) == 1:
         return parts[0]
     timed = [
@@ -307,7 +310,7 @@ def check_page_size(size: int, field: str = "page_size") -> int:
 
 
 def _share(limit: int, count: int) -> int:
-    """Return how many events to read from each of `count` partitions for a page of `limit`."""
+    """Return how many events to read from each partition for a page of `limit` events."""
     check_page_size(limit, "limit")
     return limit if count == 1 else share_of(limit, count)
 
@@ -322,7 +325,7 @@ def _feed(feed: Feed | str | None) -> Feed | None:
 def wanted_kinds(
     kinds: Iterable[EventKind | str] | None, feed: Feed | str | None
 ) -> Sequence[str] | None:
-    """Return the kinds of events that a caller wants; None means all."""
+    """Return the kinds of events that `kinds` and `feed` both include; None means all kinds."""
     feed = _feed(feed)
     if isinstance(kinds, str) or not isinstance(kinds, Iterable | None):
         raise InvalidInput(field="kinds", problem=f"must be a list of kinds, not {_one_of(kinds)}")

@@ -93,8 +93,8 @@ T = TypeVar("T")
 class Executions(ExecutionReads, ExecutionOperations):
     """Operations on executions.
 
-    The methods here submit, claim, start, complete and fail executions. The base classes add reads
-    (`reads`) and operations on single executions (`operations`).
+    The methods of this class submit, claim, start, complete and fail executions. The base classes
+    add reads (`reads.py`) and operations on single executions (`operations.py`).
     """
 
     def __init__(self, database: Database, lanes: Lanes, namespace: str | None) -> None:
@@ -126,9 +126,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         await self._cascades.close()
 
     async def assign_partitions(self, submissions: Sequence[Submission]) -> None:
-        """Give new submissions ids in the partitions where they belong.
+        """Choose a partition for each new submission, and change its id accordingly.
 
-        A submission with a key belongs in the partition of its key, where duplicates are found.
+        A submission with a key goes to the partition of its key, so that duplicates are found.
         Submissions without a key are spread over the partitions, in batches of up to 500.
         """
         partitions = self._database.partitions
@@ -144,13 +144,15 @@ class Executions(ExecutionReads, ExecutionOperations):
                     one.id = ExecutionId.of(partition, uuid)
 
     async def reassign_partitions(self, submissions: Sequence[Submission]) -> None:
-        """Move submissions to the current partitions of their keys, after the engine refused their
-        old partitions."""
+        """Move submissions with a key to the current partitions of their keys.
+
+        Call this when the engine has refused submissions because their partitions were outdated.
+        """
         await self._database.partitions.refresh()
         _assign_keys(submissions, self._database.partitions.numbers.keyed)
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Store one execution. Concurrent calls share one transaction."""
+        """Store one execution. Calls in flight at the same moment share one transaction."""
         submission.check()
         if submission.route not in self._lanes.known or submission.quotas or submission.budgets:
             await self._lanes.prepare([submission])
@@ -164,17 +166,20 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def submit_many(self, submissions: Sequence[Submission]) -> list[Submitted]:
         """Store many executions, at most 500 per transaction.
 
-        Invalid items raise before anything is stored. The engine may refuse an item (the lane is
-        closed, the key was used with other arguments), or a partition may be out of reach. Then the
-        call stores all other items, and raises the first error. `submit_each` returns the errors
-        instead.
+        If an item is invalid, the call raises before anything is stored. If the engine refuses an
+        item (for example because its lane is disabled), or if a partition cannot be reached, the
+        call stores all other items and then raises the first error. Use `submit_each` to get an
+        answer or an error for each item.
         """
         return stored(await self.submit_each(submissions))
 
     async def submit_each(
         self, submissions: Sequence[Submission]
     ) -> Sequence[Submitted | Exception]:
-        """Store many executions like `submit_many`, but return an answer or an error for each."""
+        """Store many executions like `submit_many`, but return an answer or an error for each.
+
+        The results are in the order of the submissions.
+        """
         for submission in submissions:
             submission.check()
         await self._lanes.prepare(submissions)
@@ -185,7 +190,8 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def submit_alike(self, *batches: Alike) -> None:
         """Store submissions that differ only in id and payload.
 
-        Each batch goes to one partition. The call tries all batches, then raises the first error.
+        Each batch goes to one partition. If a batch fails, the call still tries the others, and
+        then raises the first error.
         """
         for batch in batches:
             batch.check()
@@ -245,22 +251,23 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Claimed]:
         """Lease the next executions that this worker can run; return [] if none is ready.
 
-        Without `partition`, the call asks all partitions, the one with the most urgent work first.
+        If `partition` is None, the call asks all partitions, beginning with the most urgent work.
         The order of priorities is exact only within a partition.
 
-        `max_wait` is how long to wait for work. A hint ends the wait early; polling finds work
-        whose hint was lost. After `Unavailable`, repeat the call with the same `claim_id` to get
-        the executions that the lost call leased.
+        `max_wait` is how long to wait for work. A hint of new work ends the wait early. The call
+        also polls, so it finds work whose hint was lost. If the call raises Unavailable, repeat it
+        with the same `claim_id` to get the executions that the failed call leased.
 
-        With `reports_starts`, the caller promises to call `start()` before it runs an execution
-        that crashed before. Otherwise every lost lease counts as a crash of its execution.
+        If `reports_starts` is true, the caller promises to call `start()` before it runs an
+        execution that crashed earlier. If it is false, every lost lease counts as a crash of the
+        execution.
 
         An execution that belongs to a code version is claimed only if that version is in
-        `code_versions`, or if its route is in `unserved` and no worker of that version is alive.
-        With `finish_only`, executions without a code version are not claimed.
+        `code_versions`, or if its route is in `unserved` and no worker of that version is alive. If
+        `finish_only` is true, executions without a code version are not claimed.
 
-        Claims of the same routes slow each other down if they run at the same time. With
-        `gives_way`, this claim gives way to another claim: it pauses and tries again, at most
+        Claims of the same routes slow each other down if they run at the same time. If `gives_way`
+        is more than 0, this claim gives way to such a claim: it pauses and tries again, at most
         `gives_way` times. The first pause is about 3 ms, and every further pause is twice as long.
         """
         if max_wait is not None or partition is None:
@@ -325,7 +332,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             pause *= 2
 
     def _observe_waits(self, claimed: Sequence[Claimed], lease_ttl: timedelta) -> None:
-        """Tell the observers of the meter how long the executions of a claim have waited."""
+        """Report to the metrics how long the executions of a claim have waited."""
         if (meter := self._database.meter).observers:
             for (task, lane), waits in waits_of(claimed, lease_ttl).items():
                 meter.observe("flowfabric_wait_seconds", waits, task=task, lane=lane)
@@ -342,8 +349,11 @@ class Executions(ExecutionReads, ExecutionOperations):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> dict[int, int]:
-        """Return the partitions with executions that `claim` could lease, and the rank of the most
-        urgent one in each. A lower rank is more urgent."""
+        """Return the partitions with executions that `claim` could lease.
+
+        The result maps each of these partitions to the rank of its most urgent execution. A lower
+        rank is more urgent.
+        """
         rows = await (caller or self._database).call(
             functions.FIND_WORK,
             namespace=self._namespace,
@@ -362,8 +372,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Claimed]:
         """Claim from one partition after the other until there are `limit` executions.
 
-        A partition that cannot be reached is skipped for a while. If it has leased executions for
-        this claim, a repeat of the call returns them, or their leases expire.
+        A partition that cannot be reached is skipped for a while. It may have leased executions
+        although its answer was lost. A repeat of the claim returns these executions; otherwise
+        their leases expire.
         """
         wanted = await self._choose_partitions(several, claim_id, asked)
         claim_id = claim_id or uuid7()
@@ -390,11 +401,11 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def _choose_partitions(
         self, several: Sequence[int], claim_id: UUID | None, asked: dict[str, Any]
     ) -> list[int]:
-        """Return the partitions to claim from, in order.
+        """Return the partitions to claim from, in the order in which to ask them.
 
-        First come the partitions in which an earlier call of this claim has leased executions, then
-        the partitions with work, the most urgent first. If the look over all partitions fails, the
-        answer is all partitions that can be reached, starting with a random one.
+        The first ones are the partitions in which an earlier call of this claim has leased
+        executions. The partitions with work follow, the most urgent work first. If the query over
+        all partitions fails, return all partitions that can be reached, starting with a random one.
         """
         start = randrange(len(several))
         by_turn = [*several[start:], *several[:start]]
@@ -448,11 +459,11 @@ class Executions(ExecutionReads, ExecutionOperations):
             await session.close()
 
     async def start(self, claimed: Claimed, *, alone: bool = False) -> None:
-        """Report that an execution starts to run. `alone` means alone in its process.
+        """Report that the handler of an execution is about to run.
 
-        After a claim with `reports_starts`, a worker must call this for every execution whose
-        `crash_count` is not 0. If the process then crashes, the crash counts against this
-        execution.
+        A worker whose claim has set `reports_starts` must call this for every execution whose
+        `crash_count` is not 0. If the process crashes after this call, the crash counts for this
+        execution. `alone` says that no other execution runs in the process.
         """
         batcher = self._starts.get(claimed.partition_key)
         if batcher is None:
@@ -461,7 +472,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         await batcher.put((claimed, alone))
 
     async def complete(self, claimed: Claimed, result: bytes | None = None) -> None:
-        """Complete an execution with its result. Refused if the lease is no longer valid."""
+        """Complete an execution with its result. Raise an error if the lease is no longer valid."""
         await self._complete_batcher(claimed).put((claimed, result))
 
     def complete_soon(
@@ -472,8 +483,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> None:
         """Complete an execution like `complete`, but do not wait for the answer.
 
-        `answered` is called later. Its arguments are the pair `(claimed, result)`, and None or an
-        error. The error is a CancelledError if the event loop ends first.
+        `answered` is called later with two arguments. The first is the pair `(claimed, result)`.
+        The second is None if the execution was completed, otherwise an error. If the event loop
+        ends first, the error is a CancelledError.
         """
         self._complete_batcher(claimed).put_soon((claimed, result), answered)
 
@@ -485,9 +497,9 @@ class Executions(ExecutionReads, ExecutionOperations):
         return batcher
 
     async def fail(self, claimed: Claimed, failure: Failure) -> FailAnswer:
-        """Report that an attempt failed.
+        """Report that the attempt of an execution failed.
 
-        The stored policy decides whether the execution is retried.
+        The policy that was stored at submit decides whether the execution is retried.
         """
         batcher = self._fails.get(claimed.partition_key)
         if batcher is None:
@@ -498,7 +510,10 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def promote_delayed(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Make due executions eligible; return how many, and the time until the next one is due."""
+        """Make executions eligible whose delay is over.
+
+        Return how many were made eligible, and the time until the next one is due.
+        """
         return await handle_everywhere(
             self._database, functions.PROMOTE_DELAYED, Due.TIMER, partition=partition, limit=limit
         )
@@ -506,9 +521,10 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def unblock_all(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Unblock executions that no live worker could run, but that a live worker can run now.
+        """Unblock executions that were blocked because no live worker could run them.
 
-        Return how many were unblocked, and the time until the next call.
+        Only executions that a live worker can run now are unblocked. Return how many were
+        unblocked, and the time until the next call.
         """
         return await handle_everywhere(
             self._database,
@@ -687,8 +703,9 @@ class Executions(ExecutionReads, ExecutionOperations):
 def _assign_keys(submissions: Sequence[Submission], partitions: int) -> None:
     """Move each submission that has a key into the partition of its key.
 
-    A submission that changes its partition forgets its parent, because a child is in the partition
-    of its parent. If the child is bound to its parent, raise InvalidInput instead.
+    A child must be in the partition of its parent. Therefore a submission that moves loses its
+    parent. If there are several partitions, a child with a key that is bound to its parent
+    (`with_parent`) is refused with InvalidInput.
     """
     for one in submissions:
         if one.key is None:
@@ -715,6 +732,6 @@ def _shared(values: list[T]) -> tuple[list[T] | None, T | None]:
 
 
 def _values(given: Iterable[T | None]) -> list[T | None] | None:
-    """Return the values as an array, or None if all are None."""
+    """Return the values as a list, or None if every value is None."""
     values = list(given)
     return values if any(value is not None for value in values) else None

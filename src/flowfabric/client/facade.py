@@ -1,4 +1,7 @@
-"""FlowFabric: the client. Each attribute groups some operations: `client.lanes.pause(...)`."""
+"""FlowFabric, the client of the engine.
+
+Its operations are grouped by attributes, as in `client.lanes.pause(...)`.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ from flowfabric.db.session import Database
 class FlowFabric:
     """A client of the engine on one database. Use it only on the event loop that opened it.
 
-    `namespace` limits every call to one namespace; None means all namespaces. Through a server,
-    None means the namespace of the token.
+    `namespace` limits every call to one namespace; None means all namespaces. If the client calls a
+    server instead of a database, None means the namespace of the token.
     """
 
     def __init__(
@@ -89,7 +92,8 @@ class FlowFabric:
     def within(self, namespace: str | None) -> FlowFabric:
         """Return a client for another namespace.
 
-        It shares the connections of this client, and is closed with it.
+        The other client uses the connections of this client, and is closed when this client is
+        closed.
         """
         if namespace == self.namespace or (namespace is None and self.database.is_remote):
             return self
@@ -114,7 +118,7 @@ class FlowFabric:
         return self
 
     async def close(self) -> None:
-        """Send all queued items, stop all waits, and close every connection."""
+        """Send everything that is queued, end all waits, and close the connections."""
         for other in tuple(self._others.values()):
             await other.close()
         await self.streams.close()

@@ -1,4 +1,4 @@
-"""The filter language of `--where`, and the flags of `ls` with the same meaning.
+"""The filter language of `--where`, and the flags of `ls` that mean the same.
 
     state=failed,cancelled lane=mail task=mail.send tag.team.name=x age>2h
 
@@ -73,7 +73,7 @@ _SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Conditions on executions. Ages are relative to the time passed to `resolved`."""
+    """Conditions on executions. Ages count back from the time that is passed to `resolved`."""
 
     states: tuple[PublicState, ...] | None = None
     lanes: tuple[str, ...] | None = None
@@ -97,7 +97,7 @@ class Where:
         return self == Where()
 
     def resolved(self, now: datetime) -> ExecutionFilter:
-        """Convert the conditions to a filter of the engine."""
+        """Convert the conditions to a filter of the engine. Ages count back from `now`."""
         return ExecutionFilter(
             states=self.states,
             lanes=self.lanes,
@@ -116,7 +116,7 @@ class Where:
         )
 
     def __str__(self) -> str:
-        """Return the conditions as text, as they were understood."""
+        """Return the conditions as text, so that the user can check how they were understood."""
         parts = [
             f"{key}={','.join(values)}"
             for key, values in (("state", self.states), ("lane", self.lanes), ("task", self.tasks))
@@ -141,7 +141,7 @@ class Where:
 
 
 def parse(conditions: str | Sequence[str]) -> Where:
-    """Parse conditions. If one is wrong, raise InvalidInput with its name and a suggestion."""
+    """Parse conditions. If a condition is wrong, raise InvalidInput with its name and advice."""
     texts = [conditions] if isinstance(conditions, str) else conditions
     where = Where()
     for text in texts:
@@ -168,7 +168,7 @@ def from_flags(
     held: bool = False,
     crash_looping: bool = False,
 ) -> Where:
-    """Combine conditions and flags. Refuse a property that is given in both."""
+    """Combine conditions and flags. Refuse a property that is given as condition and as flag."""
     combined = parse(where or [])
     if states:
         _once("--state", combined.states)
@@ -261,7 +261,7 @@ def _equal(where: Where, key: str, value: str) -> Where:
 
 
 def _with_one(where: Where, key: str, value: str) -> Where:
-    """Add a condition whose value is one text, which may contain commas."""
+    """Add a condition that takes one value. Commas are part of the value."""
     _once(key, getattr(where, key))
     if key == "parent":
         parse_id(value)

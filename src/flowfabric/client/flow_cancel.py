@@ -1,4 +1,4 @@
-"""Cancel flows, and replay their failed members."""
+"""Cancel flows, and replay the failed members of flows."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _LOCKED_SECONDS = 2.0
 
 
 class FlowCancelling(Scoped):
-    """Cancel flows, and replay their failed members."""
+    """Operations that cancel a flow or replay its failed members. `Flows` inherits them."""
 
     def __init__(self, database: Database, namespace: str | None) -> None:
         super().__init__(database, namespace)
@@ -57,7 +57,7 @@ class FlowCancelling(Scoped):
         self._ending: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait for background cancellations to finish."""
+        """Wait until the cancellations that run in the background have finished."""
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -71,17 +71,17 @@ class FlowCancelling(Scoped):
         wait: timedelta | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow. No member can be added any more.
+        """Cancel a flow. After that, no member can be added to the flow.
 
-        The cancel policy `cancel_all` cancels all members. `cancel_pending` cancels only members
-        that are not running. Both policies keep further members from starting. `flow_only` cancels
-        no member. A later call may use a stricter cancel policy while members are unfinished. A
-        flow whose members have all ended stays unchanged.
+        The cancel policy `cancel_all` cancels all unfinished members. `cancel_pending` lets running
+        members finish and cancels the others. With both policies, no member can start any more.
+        `flow_only` cancels no member. While members are unfinished, a later call can use a stricter
+        cancel policy. A flow whose members have all ended stays unchanged.
 
-        Without `wait`, the members are cancelled in the background. With `wait`, the call waits
-        until the cancelled members have ended. With `cancel_pending`, it also waits for the running
-        members. It raises FlowCancelTimeout if members are left after `wait`. If only locked
-        members are left for 2 s, it returns these members in `failed`.
+        If `wait` is None, the members are cancelled in the background. Otherwise the call waits
+        until the cancelled members have ended, and under `cancel_pending` also the running members.
+        If members are left after `wait`, the call raises FlowCancelTimeout. If for 2 s only
+        locked members are left, the call returns these members in `failed`.
 
         If this process dies, a reconciler cancels the remaining members after `grace`.
         """
@@ -109,7 +109,8 @@ class FlowCancelling(Scoped):
         """Replay the members that failed or expired, and the members that were skipped because of
         them.
 
-        Raises FlowAlreadyTerminal if the flow is cancelled and has such members.
+        Members that could not be replayed are in `refused`, with their errors. Raises
+        FlowAlreadyTerminal if the flow is cancelled and has failed or expired members.
         """
         id = await self._flow(id)
         where = flow_address(id, self._namespace)
@@ -155,7 +156,10 @@ class FlowCancelling(Scoped):
         actor: str | None = None,
         grace: timedelta = GRACE,
     ) -> FlowCancellation:
-        """Cancel a flow and record which members to cancel; `cancel_members` cancels them."""
+        """Cancel a flow and record which members to cancel, but do not cancel the members yet.
+
+        Call `cancel_members` to cancel them.
+        """
         id = await self._flow(id)
         answer = await self._header(id, policy, reason, actor, grace)
         if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
@@ -163,7 +167,7 @@ class FlowCancelling(Scoped):
         return answer
 
     async def cancel_members(self, id: AnyId, *, limit: int = 100) -> MembersCancelled:
-        """Cancel the next members of a cancelled flow."""
+        """Cancel up to `limit` members on the backlog of a cancelled flow."""
         id = await self._flow(id)
         row = (
             await self._database.call(
@@ -182,7 +186,7 @@ class FlowCancelling(Scoped):
         )
 
     async def ack_cancel_member(self, id: AnyId, member: AnyId) -> int:
-        """Remove an ended member from the members to cancel; return how many are left."""
+        """Take an ended member off the backlog of its flow. Return how many members are left."""
         id = await self._flow(id)
         member = await self._execution(member)
         where = flow_address(id, self._namespace)
@@ -199,7 +203,7 @@ class FlowCancelling(Scoped):
     async def cancel_backlog(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Cancel the members that are left in cancelled flows whose grace is over.
+        """Cancel the members on the backlogs of cancelled flows whose grace is over.
 
         Return how many members were taken off the backlogs, and the time until the next call.
         """
@@ -236,9 +240,10 @@ class FlowCancelling(Scoped):
         return _read(id, row)
 
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
-        """Cancel the members, and wait for them. If only locked members are left, return these.
+        """Cancel the members of a cancelled flow, and wait until they have ended.
 
-        Raises FlowCancelTimeout if members are left after `wait`.
+        Return the members that stay locked, if no others are left. Raises FlowCancelTimeout if
+        members are left after `wait`.
         """
         started = moved = monotonic()
         pauses = iter(_PAUSES)

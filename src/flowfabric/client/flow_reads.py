@@ -1,6 +1,6 @@
 """Read flows, their members, edges and inputs.
 
-If a flow is missing, only `find` raises. The other calls return None or nothing.
+If a flow does not exist, only `find` can raise. The other calls return None or an empty answer.
 """
 
 from __future__ import annotations
@@ -98,19 +98,20 @@ _input = reader(
 
 
 class FlowReads(Scoped):
-    """Reads of flows."""
+    """Operations that read flows and change nothing. `Flows` inherits them."""
 
     async def find(self, text: AnyId) -> FlowId:
-        """Return the whole id of a flow, given its whole id, its UUID, or the end of its UUID.
+        """Return the whole id of a flow. `text` is its whole id, its UUID, or the end of its UUID.
 
-        The end needs at least 8 digits and is searched among the newest 10 000 flows of each
-        partition. Raises FlowNotFound if no flow has this end, and InvalidInput with the `matches`
-        if several have it. A whole id or a UUID is returned even if there is no such flow.
+        An end needs at least 8 digits. It is searched among the newest 10 000 flows of each
+        partition. Raises FlowNotFound if no UUID ends like this. Raises InvalidInput, with the
+        `matches`, if several UUIDs do. For a whole id or a UUID, the call returns a whole id even
+        if there is no such flow.
         """
         return await self._find_id(FlowId, text)
 
     async def describe(self, id: AnyId) -> FlowInfo | None:
-        """Return one flow with its edge groups; None if the flow does not exist."""
+        """Return one flow with its edge groups, or None if the flow does not exist."""
         id = await self._flow(id)
         rows = await self._database.call(
             functions.DESCRIBE_FLOW, **flow_address(id, self._namespace)
@@ -122,8 +123,7 @@ class FlowReads(Scoped):
         return _info(row, id, groups)
 
     async def summary(self, id: AnyId) -> FlowSummary | None:
-        """Count the members of a flow by their current state; return None if the flow does not
-        exist."""
+        """Count the members of a flow in each state. Return None if the flow does not exist."""
         id = await self._flow(id)
         rows = await self._database.call(
             functions.SUMMARISE_FLOW, **flow_address(id, self._namespace)
@@ -139,8 +139,8 @@ class FlowReads(Scoped):
     ) -> list[EdgeInfo]:
         """List the edges of a flow, sorted by id.
 
-        `upstream` and `downstream` limit the list to edges out of one member or into one member. A
-        missing flow has no edges.
+        If `upstream` is given, list only the edges out of that member. If `downstream` is given,
+        list only the edges into that member. If the flow does not exist, the list is empty.
         """
         id = await self._flow(id)
         found: list[EdgeInfo] = []
@@ -158,7 +158,7 @@ class FlowReads(Scoped):
                 return found
 
     async def describe_edge(self, id: AnyId, edge_id: UUID) -> EdgeInfo | None:
-        """Return one edge; None if the flow has no edge with this id."""
+        """Return one edge, or None if the flow has no edge with this id."""
         id = await self._flow(id)
         rows = await self._database.call(
             functions.DESCRIBE_EDGE, **flow_address(id, self._namespace), edge_id=edge_id
@@ -168,9 +168,9 @@ class FlowReads(Scoped):
     async def members(
         self, id: AnyId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
-        """List all members of a flow, or only the members in the given states, sorted by id.
+        """List the members of a flow, sorted by id. If `states` is given, list only these states.
 
-        A missing flow has no members.
+        If the flow does not exist, the list is empty.
         """
         id = await self._flow(id)
         words = None if states is None else [PublicState(state).value for state in states]
@@ -193,7 +193,7 @@ class FlowReads(Scoped):
                 return found
 
     async def eligibility(self, id: AnyId) -> FlowEligibility:
-        """Return whether the dependencies of an execution allow a claim."""
+        """Return whether the dependencies of an execution allow a claim and, if not, why."""
         id = await self._execution(id)
         rows = await self._database.call(
             functions.EVALUATE_FLOW_ELIGIBILITY, **address(id, self._namespace)
@@ -201,10 +201,10 @@ class FlowReads(Scoped):
         return FlowEligibility(rows[0]["eligibility"])
 
     async def inputs(self, ids: Sequence[ExecutionId]) -> list[FlowInput]:
-        """Return the inputs that the upstream members provide for the given executions.
+        """Return the inputs of the given executions: one for each edge into an execution.
 
-        The inputs of one execution are in the order in which its edges were resolved. Inputs of
-        unresolved edges come last.
+        The inputs of one execution are in the order in which its edges were resolved. Unresolved
+        edges come last.
         """
         groups: dict[int, list[UUID]] = {}
         for id in dict.fromkeys(ids):
@@ -230,13 +230,13 @@ class FlowReads(Scoped):
         return found
 
     async def tags(self, id: AnyId) -> dict[str, str]:
-        """Return the tags of a flow by key; empty if the flow does not exist."""
+        """Return the tags of a flow as a dict. The dict is empty if the flow does not exist."""
         id = await self._flow(id)
         info = await self.describe(id)
         return dict(info.tags) if info else {}
 
     async def tag(self, id: AnyId, key: str) -> str | None:
-        """Return the value of one tag; None if the tag or the flow does not exist."""
+        """Return the value of one tag, or None if the tag or the flow does not exist."""
         id = await self._flow(id)
         check_tags({key: ""})
         return (await self.tags(id)).get(key)
@@ -249,9 +249,10 @@ class FlowReads(Scoped):
         newest: bool = False,
         partition: int | None = None,
     ) -> FlowPage:
-        """List flows, sorted by id or newest first, at most 1000 per page.
+        """Return a page of flows, sorted by id. If `newest` is true, the newest come first.
 
-        A page may be short or empty and still have a cursor; only the last page has none.
+        Pass `after` of a page to get the next page. On the last page, `after` is None. Any page can
+        have fewer than `limit` flows, or none. `limit` is at most 1000.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_PAGE:
             raise InvalidInput(field="limit", problem=f"must be a whole number, 0 to {MAX_PAGE}")

@@ -41,8 +41,8 @@ from flowfabric.db.session import Database
 class Flows(FlowReads, FlowCancelling):
     """Operations on flows.
 
-    The methods here submit and build flows. The base classes read them (`flow_reads`) and cancel
-    them (`flow_cancel`).
+    The methods of this class submit and build flows. The base classes read flows (`flow_reads.py`)
+    and cancel flows (`flow_cancel.py`).
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class Flows(FlowReads, FlowCancelling):
         self._transactional = transactional
 
     async def submit(self, graph: Graph) -> FlowSubmitted:
-        """Store a whole flow, or nothing.
+        """Store a flow with all its members and edges in one transaction.
 
-        If the same graph was submitted before, return that flow.
+        If the same graph was submitted before, store nothing, and return the earlier flow.
         """
         graph.check()
         submissions = [node.submission for node in graph.nodes]
@@ -73,7 +73,7 @@ class Flows(FlowReads, FlowCancelling):
         return await self._transactional.find_own_destination(asked.submissions, anew=True)
 
     async def mint(self) -> FlowId:
-        """Make an id for a new flow. The bytes of the id determine its partition."""
+        """Make an id for a new flow. The UUID of the id determines the partition of the flow."""
         return mint_flow((await self._database.partitions.current()).minted)
 
     async def create(
@@ -85,7 +85,7 @@ class Flows(FlowReads, FlowCancelling):
         creator: str | None = None,
         namespace: str | None = None,
     ) -> FlowCreated:
-        """Create an empty flow. A flow that exists with this id stays unchanged."""
+        """Create an empty flow. If a flow with this id exists, it stays unchanged."""
         check_text("flow_kind", flow_kind, MAX_KIND_BYTES)
         check_tags(tags or {})
         if creator is not None:
@@ -103,7 +103,7 @@ class Flows(FlowReads, FlowCancelling):
     async def add_execution(
         self, id: AnyId, execution: AnyId, *, name: str | None = None
     ) -> MemberAdded:
-        """Add an execution in any state to a flow. It must not be a member of another flow."""
+        """Add an execution to a flow. It can be in any state, but not a member of another flow."""
         id = await self._flow(id)
         execution = await self._execution(execution)
         if name is not None:
@@ -132,7 +132,7 @@ class Flows(FlowReads, FlowCancelling):
         data_passing_ref: str | None = None,
         group: int = 0,
     ) -> EdgeStaged:
-        """Stage an edge: one member will wait for another once the edge is applied.
+        """Stage an edge. Once the edge is applied, `downstream` waits for `upstream`.
 
         Raises StaleGraphRevision if the graph changed after the caller read it.
         """
@@ -164,10 +164,11 @@ class Flows(FlowReads, FlowCancelling):
         *,
         claimed: Claimed | None = None,
     ) -> DependencyApplied:
-        """Apply a staged edge, so that it blocks its downstream member.
+        """Apply a staged edge, so that the downstream member waits for the upstream member.
 
-        If the upstream member has ended, the edge is resolved at once. If the downstream member is
-        running, its worker must pass its lease (`claimed`).
+        If the upstream member has ended, the call also resolves the edge. If the downstream member
+        is running, only the holder of its lease can make this call, and must pass `claimed`. The
+        running member begins to wait when its holder calls `wait_children`.
         """
         id = await self._flow(id)
         upstream = await self._execution(upstream)
@@ -195,9 +196,9 @@ class Flows(FlowReads, FlowCancelling):
     async def set_edge_group_policy(
         self, id: AnyId, downstream: AnyId, policy: EdgeGroupPolicy, *, group: int = 0
     ) -> bool:
-        """Set the policy of an edge group before its first edge is staged.
+        """Set the policy of an edge group. Call this before the first edge of the group is staged.
 
-        Return True if the policy is new, False if the group already had this policy.
+        Return True if the policy was set, False if the group already had this policy.
         """
         id = await self._flow(id)
         downstream = await self._execution(downstream)
@@ -213,7 +214,7 @@ class Flows(FlowReads, FlowCancelling):
         return bool(rows[0]["outcome"] == "set")
 
     async def set_tags(self, id: AnyId, tags: Mapping[str, str]) -> dict[str, str]:
-        """Set several tags, all or none; other tags stay. Return all tags."""
+        """Set several tags of a flow in one transaction. Other tags stay. Return all tags."""
         id = await self._flow(id)
         check_tags(tags)
         if not tags:
@@ -227,14 +228,14 @@ class Flows(FlowReads, FlowCancelling):
         return found
 
     async def set_tag(self, id: AnyId, key: str, value: str) -> None:
-        """Set one tag; other tags stay."""
+        """Set one tag of a flow. Other tags stay."""
         id = await self._flow(id)
         await self.set_tags(id, {key: value})
 
 
 def _inside(id: FlowId, field: str, execution: ExecutionId) -> UUID:
-    """Return the UUID of an execution; raise InvalidInput if it is not in the partition of the
-    flow."""
+    """Return the UUID of an execution. Raise InvalidInput if the execution is in another partition
+    than the flow."""
     partition, uuid = location(execution)
     if partition != id.partition_key:
         raise InvalidInput(

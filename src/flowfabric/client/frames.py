@@ -1,9 +1,9 @@
 """Send frames: collect the frames of all handlers of a process, and store them with few calls.
 
-Each lease has a queue of frames. About every 20 ms, or sooner when a queue holds 64 KiB, the frames
-of all queues are stored, with one call per partition. A frame leaves its queue when the database
-has stored it. The frames of a lease are numbered, so a call that is repeated after a lost
-connection stores nothing twice.
+Each lease has a queue of frames. About every 20 ms, the frames of all queues are stored, with one
+call for each partition. If a queue has 64 KiB of frames, this happens sooner. A frame leaves its
+queue when the database has stored the frame. The frames of a lease are numbered, so a call that is
+repeated after a lost connection stores nothing twice.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Answer = FlowFabricError | None
 
 
 class FrameQueue:
-    """The frames of one lease that are not stored yet. Any thread may put frames."""
+    """The frames of one lease that are not stored yet. Any thread can put frames into the queue."""
 
     def __init__(self, sender: FrameSender, claimed: Claimed, base: int) -> None:
         self.claimed = claimed
@@ -77,7 +77,7 @@ class FrameQueue:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the queue is empty and stays empty."""
+        """Whether the queue is empty and takes no more frames."""
         return self._error is not None or (self._is_closed and not self._frames)
 
     def put_nowait(self, frame: OutgoingFrame) -> bool:
@@ -114,7 +114,7 @@ class FrameQueue:
             ) from None
 
     async def flush(self) -> None:
-        """Wait until all frames that were put before are stored."""
+        """Wait until all frames that are in the queue now are stored."""
         with self._lock:
             if not self._frames and self._error is None:
                 return
@@ -124,11 +124,14 @@ class FrameQueue:
         await self._wait(last_no)
 
     def close(self) -> None:
-        """Refuse further frames."""
+        """Take no more frames. The frames in the queue are still stored."""
         self._is_closed = True
 
     def fail(self, error: BaseException) -> None:
-        """Drop all frames, because they cannot be stored. Waiting and later callers get `error`."""
+        """Drop all frames, because they cannot be stored.
+
+        Callers that wait now, and all later callers, get `error`.
+        """
         with self._lock:
             self._error = error
             self._frames.clear()
@@ -139,7 +142,7 @@ class FrameQueue:
                 future.set_exception(error)
 
     def take(self) -> list[Chunk]:
-        """Return the next frames in chunks. They stay in the queue until they are stored."""
+        """Return the next frames as chunks. The frames stay in the queue until they are stored."""
         with self._lock:
             taken: list[OutgoingFrame] = []
             size = 0
@@ -157,7 +160,7 @@ class FrameQueue:
         return chunks
 
     def stored(self, last_no: int) -> None:
-        """Remove all frames with numbers up to `last_no` from the queue: they are stored now."""
+        """Remove the frames with numbers up to `last_no` from the queue: they are stored."""
         with self._lock:
             while self._frames and self._first_no <= last_no:
                 self._bytes -= len(self._frames.popleft().payload)
@@ -207,7 +210,7 @@ class FrameSender:
         self._due = 0.0
 
     def queue(self, claimed: Claimed, base: int) -> FrameQueue:
-        """Return the queue of a lease. The first call makes it."""
+        """Return the frame queue of a lease. Make the queue if there is none."""
         self._loop = asyncio.get_running_loop()
         queue = self._queues.get(claimed)
         if queue is None:
@@ -215,7 +218,7 @@ class FrameSender:
         return queue
 
     def open_later(self, claimed: Claimed, opening: asyncio.Task[None]) -> None:
-        """Remember that a queue is being made, so that `flush` waits for it."""
+        """Remember the task that makes the queue of a lease. `flush` waits for this task."""
         self._opening[claimed] = opening
         opening.add_done_callback(lambda _: self._opening.pop(claimed, None))
 
@@ -230,7 +233,7 @@ class FrameSender:
             await queue.flush()
 
     def close_queue(self, claimed: Claimed, *, is_lost: bool) -> None:
-        """Refuse further frames of a lease. If the lease is lost, drop its unstored frames."""
+        """Take no more frames of a lease. If the lease is lost, drop the frames not stored yet."""
         if (queue := self._queues.get(claimed)) is None:
             return
         queue.close()
@@ -241,8 +244,9 @@ class FrameSender:
             self._pending.pop(queue, None)
 
     def notice(self, queue: FrameQueue, *, is_urgent: bool) -> None:
-        """Store the frames of a queue in about 20 ms, or at once if `is_urgent`. Any thread may
-        call this.
+        """Arrange that the frames of a queue are stored: in about 20 ms, or now if `is_urgent`.
+
+        Any thread can call this.
         """
         loop = self._loop
         if loop is None or loop.is_closed():
@@ -256,7 +260,7 @@ class FrameSender:
         loop.call_soon_threadsafe(self._notice, queue, is_urgent)
 
     async def close(self) -> None:
-        """Store the remaining frames, and stop. After 5 s, drop the frames that are not stored."""
+        """Store the remaining frames, and stop. Drop the frames that are not stored within 5 s."""
         if self._task is not None:
             self._urgent.set()
             await asyncio.wait([self._task], timeout=5)
@@ -302,7 +306,7 @@ class FrameSender:
             self._task = None
 
     async def _flush(self, queues: Sequence[FrameQueue]) -> None:
-        """Store the next frames of the queues. Make one call for each partition."""
+        """Store the next frames of the given queues, with one call for each partition."""
         batches: dict[int, list[tuple[FrameQueue, Chunk]]] = {}
         size = 0
         for queue in queues:
@@ -367,10 +371,10 @@ def pack_hint(partition: int, ids: Iterable[UUID]) -> str:
 
 @lru_cache(maxsize=4096)  # a stream gets up to 50 hints a second
 def hint_of(id: UUID) -> str:
-    """Return the text by which a hint names a stream: a digest of its id.
+    """Return the text that stands for a stream in a hint: a digest of the id of its execution.
 
-    Every login of the database may listen, so a hint must not reveal an id. If two ids have the
-    same digest, a hint for one stream also wakes the readers of the other, who then find nothing
-    new.
+    Every login of the database can listen to hints, so a hint must not reveal an id. If two ids
+    have the same digest, a hint also wakes the readers of a stream that has nothing new. This does
+    no harm.
     """
     return b64encode(sha256(id.bytes).digest()[:9]).decode()

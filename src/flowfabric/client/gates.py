@@ -1,4 +1,4 @@
-"""Register gates, the counters of quotas and budgets, so that submissions can use them."""
+"""Register the gates of quotas and budgets, so that submissions can name them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _AT_ONCE = 1000
 
 
 class Gates:
-    """The gates that this client has registered.
+    """Registers gates, and remembers which gates this client has registered.
 
-    A client registers each gate once, even if the database already has it, because the numbers in
-    the code may have changed.
+    A client registers each gate once, even if the database has the gate already, because the
+    limits in the code may have changed.
     """
 
     def __init__(self, database: Database) -> None:
@@ -31,9 +31,9 @@ class Gates:
         self._known.clear()
 
     async def register(self, partition: int, gates: Mapping[int, Gate]) -> None:
-        """Register gates in one partition, except gates that this client has registered before.
+        """Register gates in one partition. Skip gates that this client has registered before.
 
-        `gates` maps ids to gates.
+        `gates` maps the id of each gate to the gate.
         """
         new = [(id, gate) for id, gate in gates.items() if (partition, id) not in self._known]
         for start in range(0, len(new), _AT_ONCE):
@@ -42,10 +42,10 @@ class Gates:
     async def declare(
         self, namespace: str, limits: Iterable[Limit | Budget], *, partition: int = 0
     ) -> None:
-        """Declare all quotas, and the budgets without a key. An app does this when it connects.
+        """Declare the given quotas and budgets, except budgets with keys.
 
-        A budget with a key is not declared here, but for each key, when a submission first names
-        that key.
+        An app calls this when it connects. A budget with keys is declared later, for one key at a
+        time, when a submission names a new key.
         """
         gates = [
             Gate(namespace, one) for one in limits if isinstance(one, Limit) or not one.is_keyed

@@ -1,4 +1,4 @@
-"""Grants: reserve executions for a worker, and claim them with the grant's key."""
+"""Grants: reserve an execution for one worker, which then claims it with the key of the grant."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ _READERS = {
 
 
 class Grants(Scoped):
-    """Operations on grants. A scheduler issues a grant; a worker uses it once.
+    """Operations on grants. A program that assigns work issues a grant; one worker uses it once.
 
-    If a grant is issued again with the same `key`, or claimed again with the same `claim_id`, the
-    first answer is returned.
+    If a call is repeated with the same `key` (issue) or the same `claim_id` (use), it returns the
+    first answer.
     """
 
     async def issue_claim_grant(
@@ -55,9 +55,10 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Reserve a waiting execution for a worker.
+        """Reserve a waiting execution for one worker.
 
-        The `kind` of the grant says which claim method accepts it.
+        The `kind` of the returned grant says how to use the grant: `claim` with `claim_execution`,
+        `resume` with `claim_from_resume_grant`.
         """
         id = await self._execution(id)
         return await self._issue(
@@ -80,7 +81,7 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Reserve, for a worker, an execution that lost its lease."""
+        """Reserve an execution for one worker. Its lease must have expired or been revoked."""
         id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,
@@ -102,7 +103,7 @@ class Grants(Scoped):
         expected_attempt: int | None = None,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use a claim grant: start a new attempt."""
+        """Use a claim grant: lease the execution, and start a new attempt."""
         return await self._claim(
             functions.CLAIM_EXECUTION,
             grant,
@@ -145,7 +146,7 @@ class Grants(Scoped):
         lease_ttl: timedelta = DEFAULT_LEASE_TTL,
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Use a reclaim grant: start a new attempt after the previous one lost its lease."""
+        """Use a reclaim grant: lease the execution again, and start a new attempt."""
         return await self._claim(
             functions.RECLAIM_EXECUTION, grant, worker_id, worker_instance_id, claim_id, lease_ttl
         )
@@ -159,8 +160,8 @@ class Grants(Scoped):
         worker_instance_id: str = "operator",
         claim_id: UUID | None = None,
     ) -> Claimed:
-        """Lease one waiting execution as an operator; its capabilities and its lane are not
-        checked."""
+        """Lease one waiting execution as an operator. Its capabilities and the state of its lane do
+        not matter."""
         id = await self._execution(id)
         _check_worker(worker_id, worker_instance_id)
         _check_span("lease_ttl", lease_ttl)
@@ -178,8 +179,8 @@ class Grants(Scoped):
     async def reap(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete used and expired grants; return how many, and the time until the next one is
-        due."""
+        """Delete expired grants. Return how many were deleted, and the time until the next grant
+        expires."""
         return await handle_everywhere(
             self._database, functions.REAP_GRANTS, Due.GRANT, partition=partition, limit=limit
         )

@@ -1,7 +1,7 @@
-"""Hints that the client sends.
+"""Send hints from the client.
 
-The client always sends hints of ended executions. It sends hints of new work only if the tables are
-distributed; otherwise the engine sends them.
+The client sends the hints of ended executions. It sends hints of new work only if the tables are
+distributed over a cluster. Otherwise the engine sends hints of new work.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 def ready_hint(partition: int, namespace: str, lane: str) -> str:
-    """Return the text of a hint of new work, as the engine writes it."""
+    """Return the text of a hint of new work, in the same form as the engine writes such hints."""
     return f"{partition} {namespace} {lane}"
 
 
 async def hint_routes(database: Database, partition: int, routes: Iterable[Route]) -> None:
-    """Send a hint of new work for each lane of these routes. If a hint is lost, workers find the
-    work by polling."""
+    """Send a hint of new work for each lane of the routes.
+
+    If this fails, no error is raised, because workers also poll.
+    """
     try:
         for namespace, lane in {(route.namespace, route.lane) for route in routes}:
             payload = ready_hint(partition, namespace, lane)
@@ -37,10 +39,10 @@ async def hint_routes(database: Database, partition: int, routes: Iterable[Route
 
 
 class RationedHint:
-    """Sends hints to waiting processes at a limited rate.
+    """Sends hints on one channel in the background, at most one round every 10 ms.
 
-    A hint about a transaction is sent after its commit, not inside the transaction. The last hint
-    of a burst is always sent.
+    Hints that come in between wait for the next round. Hints with equal texts are sent once in a
+    round.
     """
 
     INTERVAL = 0.01

@@ -17,8 +17,8 @@ from flowfabric.db.session import Database
 class HookDeclaration:
     """One hook of one task.
 
-    `kind` says after which outcomes of an execution of `task` the engine submits the hook. It
-    submits the hook with the options of `submission`, under a new id.
+    When an execution of `task` ends, and `kind` includes its outcome, the engine submits the hook.
+    The hook gets the route, the priority and the options of `submission`, and a new id.
     """
 
     task: str
@@ -27,7 +27,7 @@ class HookDeclaration:
 
 
 class Hooks:
-    """The registry of hooks."""
+    """Declares hooks to the engine."""
 
     def __init__(self, database: Database, lanes: Lanes) -> None:
         self._database = database
@@ -40,10 +40,10 @@ class Hooks:
         known: Collection[str],
         declarations: Sequence[HookDeclaration] = (),
     ) -> list[str]:
-        """Declare all hooks of the known tasks. The engine removes earlier hooks of these tasks
-        that are not in `declarations`. Return the names of the removed hooks.
+        """Declare all hooks of the tasks in `known`. Return the names of the removed hooks.
 
-        A hook that a newer version of the app has declared or removed stays unchanged.
+        The engine removes earlier hooks of these tasks that are not in `declarations`. A hook that
+        a newer version of the app has declared or removed stays unchanged.
         """
         submissions = [one.submission for one in declarations]
         rows = await self._database.call(

@@ -41,9 +41,9 @@ class Lanes(Scoped):
         self.gates = Gates(database)
 
     async def register(self, route: Route) -> int:
-        """Return the id of a route, and register the route if it is new.
+        """Return the id of a route. Register the route if this client does not know it.
 
-        Concurrent calls share one request.
+        Concurrent calls for one route share one query.
         """
         if (known := self.known.get(route)) is not None:
             return known
@@ -53,7 +53,10 @@ class Lanes(Scoped):
         return await asyncio.shield(pending)
 
     async def prepare(self, submissions: Iterable[Submission]) -> None:
-        """Register the routes and gates of submissions, each once per client."""
+        """Register the routes and the gates that submissions use.
+
+        Skip routes and gates that this client has registered before.
+        """
         gates: dict[int, dict[int, Gate]] = {}
         for submission in submissions:
             if submission.route not in self.known:
@@ -65,18 +68,20 @@ class Lanes(Scoped):
             await self.gates.register(partition, found)
 
     def forget(self) -> None:
-        """Forget every registered route and gate, because the database no longer has them."""
+        """Forget all registered routes and gates, so that they are registered again.
+
+        Call this when the database no longer has them.
+        """
         self.known.clear()
         self.gates.forget()
 
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
-        """List the lanes with their states and depths, in byte order of their names, starting after
-        `after`.
+        """List the lanes with their states and depths, in byte order of their names.
 
-        One query counts all partitions. So on a cluster it fails if a node is down; `traffic` does
-        not.
-
-        A client of all namespaces gets one entry for all lanes of the same name.
+        If `after` is given, the list begins with the first name after it. The call counts all
+        partitions in one query. On a cluster, this query fails if a node is down. In that case
+        `traffic` still works. If the client is for all namespaces, each namespace has entries of
+        its own.
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
@@ -93,11 +98,10 @@ class Lanes(Scoped):
         return [_info(row) for row in rows]
 
     async def get(self, lane: str) -> LaneInfo:
-        """Return one lane; raise LaneNotFound if there is none of this name.
+        """Return one lane; raise LaneNotFound if there is no lane of this name.
 
-        The first submit, schedule, hook or declaration that names a lane creates it.
-
-        A client of all namespaces gets InvalidInput if several namespaces have this lane.
+        The first submit, schedule, hook or declaration that names a lane creates the lane. If the
+        client is for all namespaces, and several of them have the lane, raise InvalidInput.
         """
         check_lane(lane)
         rows = await self._database.call(
@@ -120,11 +124,14 @@ class Lanes(Scoped):
     async def traffic(
         self, *, window: timedelta = timedelta(seconds=10), limit: int = 1000
     ) -> Found[LaneTraffic]:
-        """Return counts and rates of the lanes.
+        """Return how busy each lane is.
 
-        You may call this often: it reads a bounded number of rows. A partition that cannot be
-        reached is not counted; then `missing` names it, and the `is_more` flags of the counts are
-        set.
+        The answer has how many executions wait, are delayed or run now, and how many were
+        submitted, completed, retried or failed in the last `window`.
+
+        You can call this every second, because it reads a limited number of rows. A partition that
+        cannot be reached is not counted. In that case `missing` names the partition, and the
+        `is_more` flags of the counts are set.
         """
         partitions = await self._database.partitions.all()
         count = len(partitions)
@@ -157,28 +164,28 @@ class Lanes(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> LaneInfo:
-        """Pause a lane until a time, or until `resume`.
+        """Pause a lane until the time `until`, or until `resume` is called.
 
-        The lane still accepts submits, but workers cannot claim its executions.
+        A paused lane accepts submits, but workers cannot claim its executions.
         """
         return await self._set(lane, "paused", resumes_at=until, reason=reason, actor=actor)
 
     async def resume(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Make a lane active, which is the default: it accepts submits and allows claims."""
+        """Make a lane active again. An active lane accepts submits and allows claims."""
         return await self._set(lane, "active", reason=reason, actor=actor)
 
     async def drain(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Drain a lane: it still allows claims, but refuses submits."""
+        """Drain a lane. A draining lane refuses submits, but allows claims."""
         return await self._set(lane, "draining", reason=reason, actor=actor)
 
     async def disable(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Disable a lane: it refuses submits and allows no claims."""
+        """Disable a lane. A disabled lane refuses submits and allows no claims."""
         return await self._set(lane, "disabled", reason=reason, actor=actor)
 
     async def set_retention(
@@ -202,9 +209,8 @@ class Lanes(Scoped):
     ) -> LaneInfo:
         """Set the options of a lane: its concurrency, its rate and the weights of its fair keys.
 
-        The options apply at once. They override the declared options until `lift` is called. An
-        option that is None stays as it is. `clear` names options to remove: concurrency, rate,
-        weights.
+        The new options override the declared options until `lift` is called. An option that is None
+        stays as it is. `clear` names the options to remove: concurrency, rate, weights.
         """
         check_lane(lane)
         options = LaneOptions(concurrency=concurrency, rate=rate, weights=weights)
@@ -225,13 +231,16 @@ class Lanes(Scoped):
     async def lift(
         self, lane: str, *, reason: str | None = None, actor: str | None = None
     ) -> LaneInfo:
-        """Remove the options that an operator set. The declared options apply again."""
+        """Remove the options that an operator set with `set`. The declared options apply again."""
         check_lane(lane)
         await self._set_options(lane, None, reason=reason, actor=actor)
         return await self.get(lane)
 
     async def declare(self, namespace: str, lane: str, options: LaneOptions) -> None:
-        """Declare the options of a lane in code. Options that an operator sets override them."""
+        """Store the options that the code of an app declares for a lane.
+
+        Options that an operator sets override the declared options.
+        """
         await self._database.call(
             functions.SET_LANE_OPTIONS,
             namespace=namespace,

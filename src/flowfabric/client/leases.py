@@ -33,7 +33,7 @@ LEAST_RENEW_SECONDS = 0.5
 
 
 class Caller(Protocol):
-    """Anything that can call the engine: a pool or a session."""
+    """An object that can call the engine: a pool of connections, or a session."""
 
     async def call(
         self, statement: Statement, *, patience: float = ..., **arguments: Any
@@ -53,8 +53,8 @@ class Leases(Scoped):
     ) -> tuple[dict[Claimed, FlowFabricError], list[Claimed]]:
         """Renew leases.
 
-        Return the lost leases with their errors, and the leases that could not be renewed now, for
-        example because their rows were locked.
+        Return the leases that are lost, with their errors. Also return the leases that could not be
+        renewed this time, for example because their rows were locked.
         """
         lost: dict[Claimed, FlowFabricError] = {}
         busy: list[Claimed] = []
@@ -102,8 +102,9 @@ class Leases(Scoped):
     async def release(
         self, leases: Sequence[Claimed], *, cause: str = "worker_shutdown"
     ) -> dict[Claimed, Exception]:
-        """Give back the leases of executions that have not finished; return the leases that were
-        refused, with their errors.
+        """Release the given leases, so that other workers can claim the executions.
+
+        Return the leases that could not be released, with their errors.
         """
         refused: dict[Claimed, Exception] = {}
         groups = _by_partition(leases)
@@ -139,10 +140,11 @@ class Leases(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Revoke the lease of an active execution; another worker reclaims it.
+        """Revoke the lease of an active execution. The next claim reclaims the execution.
 
-        With a lease id or a worker instance, the lease is revoked only if it has this id or this
-        holder. Otherwise it stays, and the answer says so.
+        If `lease_id` is given, only a lease with this id is revoked. If `worker_instance_id` is
+        given, only a lease of this holder is revoked. Any other lease stays, and the answer
+        says why.
         """
         id = await self._execution(id)
         return await apply_once(
@@ -162,7 +164,7 @@ class Leases(Scoped):
     async def expire(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Mark expired leases; return how many, and the time until the next lease expires."""
+        """Mark expired leases. Return how many were marked, and the time until the next call."""
         return await handle_everywhere(
             self._database, functions.EXPIRE_LEASES, Due.TIMER, partition=partition, limit=limit
         )

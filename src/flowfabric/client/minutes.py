@@ -1,4 +1,4 @@
-"""Minutes: how many events each task had, and how long executions waited and ran."""
+"""Minutes: counts of events by minute, and how long executions waited and ran."""
 
 from __future__ import annotations
 
@@ -34,11 +34,13 @@ class Minutes(Scoped):
     ) -> Found[Counted]:
         """Return how many events happened in a window, by lane, task and kind, with latencies.
 
-        `window` is at most 30 days long and ends at `until` (default: now). `step` divides the
-        window into parts of this length. `is_total` adds up all lanes and tasks, and leaves out the
-        latencies; that is enough for a chart. A reconciler counts the events some seconds after
-        they happened. `missing` names the partitions that cannot be reached: their events are not
-        counted.
+        The window is `window` long, at most 30 days, and ends with the minute of `until` (default:
+        now). If `step` is given, the window is divided into parts of this length, and each part has
+        its own counts. If `is_total` is true, the counts of all lanes and tasks are added up, and
+        there are no latencies.
+
+        A reconciler counts an event some seconds after it happened. Partitions that cannot be
+        reached are not counted; `missing` names them.
         """
         if not isinstance(window, timedelta) or not timedelta(0) < window <= timedelta(days=30):
             raise InvalidInput(field="window", problem="must be more than 0 and at most 30 days")
@@ -75,7 +77,10 @@ class Minutes(Scoped):
         return Found([together(same[key]) for key in sorted(same)], missing)
 
     async def roll_up(self, *, partition: int | None = None, limit: int = 5000) -> Pass:
-        """Count the events that are not counted yet, each once."""
+        """Count the events that are not counted yet.
+
+        Return how many were counted, and the time until the next call.
+        """
         return await handle_everywhere(
             self._database, functions.ROLL_UP_EVENTS, Due.MINUTE, partition=partition, limit=limit
         )

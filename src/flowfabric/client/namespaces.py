@@ -1,4 +1,4 @@
-"""Namespace grants: bind logins to one namespace. Only an operator may change them."""
+"""Namespace grants: bind a login to one namespace. Only an operator is allowed to do this."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Namespaces:
         self._database = database
 
     async def grant(self, login: str, namespace: str, *, actor: str | None = None) -> bool:
-        """Bind a login to one namespace: it can use no other. This replaces an earlier binding.
+        """Bind a login to one namespace, so that it can use no other namespace.
 
-        Return False if the login was already bound to this namespace.
+        An earlier binding of the login is replaced. Return False if the login was already bound to
+        this namespace.
         """
         check_name("login", login)
         check_name("namespace", namespace)
@@ -30,15 +31,15 @@ class Namespaces:
         return bool(rows[0]["outcome"] == "granted")
 
     async def revoke(self, login: str) -> bool:
-        """Remove the binding of a login: it may use any namespace.
+        """Remove the binding of a login. The login can then use every namespace.
 
-        Return False if it was not bound.
+        Return False if the login was not bound.
         """
         check_name("login", login)
         rows = await self._database.call(functions.REVOKE_NAMESPACE, login=login)
         return bool(rows[0]["outcome"] == "revoked")
 
     async def list(self) -> list[NamespaceGrant]:
-        """List the bound logins, sorted by name."""
+        """List the bound logins with their namespaces, sorted by login."""
         rows = await self._database.call(functions.LIST_NAMESPACE_GRANTS)
         return [_grant(row) for row in rows]

@@ -47,9 +47,9 @@ _ANSWERS = {
 class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
-    Every operation may be sent again after a lost connection. If a second send could have a second
-    effect, the operation applies to one version of the execution only. This is `if_version`, or the
-    version that the client reads first.
+    After a lost connection, the client sends the operation again. If this could have a second
+    effect, the operation is meant for one version of the execution: `if_version` or, if that is
+    None, the version that the client reads first. It changes no other version.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -66,10 +66,11 @@ class ExecutionOperations(Scoped):
         claimed: Claimed | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Cancel an execution. Cancelling it again changes nothing.
+        """Cancel an execution. If the execution is cancelled already, nothing changes.
 
-        An operator needs no lease; any other source must pass the lease it acts under (`claimed`).
-        With `if_version`, an execution that has a newer version stays unchanged.
+        `source` says who cancels. An operator needs no lease. The holder of the lease must pass it
+        as `claimed`. Any other source must pass `claimed` if the execution is active. If
+        `if_version` is given, an unfinished execution with another version stays unchanged.
         """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
@@ -99,7 +100,10 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Change the priority of a waiting execution. Values outside 0 to 9000 are clamped."""
+        """Change the priority of a runnable execution.
+
+        A value below 0 becomes 0, and a value above 9000 becomes 9000.
+        """
         id = await self._execution(id)
         if isinstance(priority, bool) or not isinstance(priority, int):
             raise InvalidInput(field="priority", problem="must be a whole number")
@@ -130,11 +134,13 @@ class ExecutionOperations(Scoped):
         payload: bytes | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Run an ended execution again, in a new attempt. Its history and its steps are kept.
+        """Run an ended execution again, in a new attempt. Its history stays.
 
-        `from_step` deletes that step and every step started after it; `fresh` deletes all steps.
-        With either option, the call also accepts a held execution, and releases it. `payload`
-        replaces the arguments of the execution; the event of the replay records this.
+        By default the recorded steps stay and are not run again. If `from_step` is given, that step
+        and every step started after it are deleted. If `fresh` is true, all steps are deleted. With
+        one of these two options, the call also accepts a held execution, which then continues.
+
+        `payload` replaces the arguments of the execution. The event of the replay records this.
         """
         id = await self._execution(id)
         if from_step is not None:
@@ -174,8 +180,11 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Let an execution run now. Replay it if it has ended, promote it if it is delayed, or
-        release it if it is held."""
+        """Make an execution run now.
+
+        Replay an ended execution. Promote a delayed execution. Unblock an execution that is held,
+        paused, or blocked by a budget, a quota or a missing worker.
+        """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         return await apply_once(
@@ -198,7 +207,7 @@ class ExecutionOperations(Scoped):
         detail: str | None = None,
         actor: str | None = None,
     ) -> Steered:
-        """Block a waiting execution because of a budget, a quota, a route or a pause."""
+        """Block a waiting execution, so that no worker claims it. `blocking_reason` says why."""
         id = await self._execution(id)
         check_words(detail=detail, actor=actor)
         rows = await self._database.call(
@@ -219,7 +228,10 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         if_version: int | None = None,
     ) -> Steered:
-        """Unblock an execution if it is blocked for the expected reason."""
+        """Unblock an execution if it is blocked for the expected reason.
+
+        If `expected_reason` is None, unblock it whatever the reason is.
+        """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
         if actor is None:
@@ -248,7 +260,7 @@ class ExecutionOperations(Scoped):
         )
 
     async def promote_blocked_to_eligible(self, id: AnyId) -> Steered:
-        """Unblock a flow member that is blocked although it has no open dependency."""
+        """Unblock a flow member that is blocked although its dependencies are satisfied."""
         id = await self._execution(id)
         rows = await self._database.call(
             functions.PROMOTE_BLOCKED_TO_ELIGIBLE, **address(id, self._namespace)
@@ -258,7 +270,7 @@ class ExecutionOperations(Scoped):
     async def report_progress(
         self, claimed: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
-        """Report the progress of a running execution. Values that are omitted stay unchanged."""
+        """Report the progress of a running execution. A value that is None stays as it is."""
         if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
             raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
         if percent is not None and not 0 <= percent <= 100:
@@ -274,9 +286,9 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Delay a running execution by `delay`, or until `until`. Return the end of the delay.
+        """Give up the lease of a running execution, and delay it by `delay` or until `until`.
 
-        After the delay, the same attempt continues.
+        After the delay, the next claim continues the same attempt. Return the end of the delay.
         """
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
@@ -285,11 +297,13 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_for_newer_code(self, claimed: Claimed, step: str) -> bool:
-        """Delay a running execution until a worker with newer code takes it, because the code of
-        this worker does not know the recorded step `step`.
+        """Give up the lease of a running execution, so that a worker with newer code can take it.
 
-        Return False, and keep the lease, if the execution has waited for 10 minutes and no live
-        worker has newer code.
+        Call this if the code of this worker does not know the recorded step `step`. The execution
+        is delayed for some seconds.
+
+        If workers have delayed the execution in this way for 10 minutes, and no live worker has
+        newer code, return False and keep the lease.
         """
         row = await self._delay(claimed, newer_step=step)
         return bool(row["outcome"] == "delayed")
@@ -311,17 +325,21 @@ class ExecutionOperations(Scoped):
         )
 
     async def wait_children(self, claimed: Claimed) -> None:
-        """Let a running execution wait for its dependencies. The same attempt continues
-        afterwards.
+        """Give up the lease of a running execution that must wait for its dependencies.
+
+        The call itself does not wait. When the dependencies are satisfied, the next claim continues
+        the same attempt.
         """
         await self._fenced(functions.WAIT_CHILDREN, claimed, done="waiting")
 
     async def wait_for_runs(
         self, claimed: Claimed, targets: Sequence[ExecutionId], k: int | None = None
     ) -> int:
-        """Let a running execution wait until `k` of the targets have ended (default: all).
+        """Give up the lease of a running execution that must wait for other executions.
 
-        The same attempt continues afterwards. Return how many targets have not ended yet.
+        The execution is not claimed until `k` of the executions in `targets` have ended (default:
+        all of them). The next claim then continues the same attempt. The call itself does not wait:
+        it returns how many targets have not ended so far.
         """
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
@@ -340,18 +358,19 @@ class ExecutionOperations(Scoped):
         return found
 
     async def hold(self, claimed: Claimed, reason: str, *, step: str | None = None) -> None:
-        """Put a running execution on hold.
+        """Hold a running execution until an operator decides what follows.
 
-        An operator then releases it with `retry`, replays it from a step, or cancels it.
+        The operator can continue the execution with `retry`, replay it from a step, or cancel it.
         """
         await self._fenced(functions.HOLD_EXECUTION, claimed, done="held", reason=reason, step=step)
 
     async def continue_as(
         self, claimed: Claimed, payload: bytes | None, *, encoding: str | None = None
     ) -> int:
-        """Continue a running execution with new arguments and an empty journal.
+        """Begin the next generation of a running execution: new arguments and an empty journal.
 
-        Return the number of the new generation.
+        The call gives up the lease; the next claim runs the new generation. Return the number of
+        the new generation.
         """
         row = await self._fenced(
             functions.CONTINUE_EXECUTION,
@@ -366,9 +385,9 @@ class ExecutionOperations(Scoped):
     async def expire(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Expire executions past their deadline, and end attempts past their timeout.
+        """Expire executions whose deadline has passed, and end attempts whose timeout has passed.
 
-        Return how many executions were changed, and the time until the next one is due.
+        Return how many executions were changed, and the time until the next call.
         """
         return await handle_everywhere(
             self._database, functions.EXPIRE_EXECUTIONS, Due.TIMER, partition=partition, limit=limit
@@ -377,29 +396,29 @@ class ExecutionOperations(Scoped):
     async def resolve_wakes(
         self, *, partition: int | None = None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Finish propagation that a busy or dead process left behind.
+        """Propagate ends whose propagation was not finished, for example because a process died.
 
-        Return how many ends were propagated, and the time until more are due.
+        Return how many ends were propagated, and the time until the next call.
         """
         return await self._cascades.resolve_once(partition, limit)
 
     async def cancel_siblings(
         self, *, partition: int | None = None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Cancel siblings that their edge group no longer needs.
+        """Cancel siblings that a decided edge group no longer needs.
 
-        Return how many siblings were taken off the lists of their groups, and the time until the
-        next call.
+        Each group has a list of the siblings to cancel. Return how many siblings were taken off
+        these lists, and the time until the next call.
         """
         return await self._cascades.cancel_siblings_once(partition, limit)
 
     async def reconcile_siblings(
         self, *, partition: int | None = None, limit: int = 50
     ) -> tuple[int, timedelta | None]:
-        """Clean up decided edge groups: if all siblings on the list of a group have ended, empty
-        the list.
+        """Clean up decided edge groups. Each group has a list of the siblings to cancel.
 
-        Return how many lists were emptied, and the time until the next call.
+        If all siblings on a list have ended, the list is emptied. Return how many lists were
+        emptied, and the time until the next call.
         """
         return await handle_everywhere(
             self._database,
@@ -436,15 +455,15 @@ async def apply_once(
     wrote: Mapping[str, object],
     **arguments: Any,
 ) -> Steered:
-    """Apply an operation to one version of the execution, so that sending it twice has one effect.
+    """Apply an operation to one version of an execution, so that sending it twice has one effect.
 
-    With `if_version`, the operation applies to that version only. Without `if_version`, the call
-    reads the current version and sends the operation for it. If the execution has changed before
-    the operation arrives, the call reads the new version and tries again.
+    If `if_version` is given, the operation applies to that version only. If it is None, the call
+    reads the current version, and sends the operation for this version. If the execution has
+    changed before the operation arrives, the call reads the new version and tries again.
 
-    The call does not try again if an earlier send of this operation made the change, and only its
-    answer was lost. The call recognises an earlier send by the event that it wrote: the kind is one
-    of `kinds`, the actor is `actor`, and the details are `wrote`.
+    There is no further try if the change came from this call: an earlier send has arrived, and only
+    its answer was lost. The call checks this by the event of the change. It is the event of this
+    call if its kind is one of `kinds`, its actor is `actor`, and its details contain `wrote`.
     """
     where = address(id, namespace)
 
@@ -472,7 +491,7 @@ async def apply_once(
 
 
 def read_answer(id: ExecutionId, row: Any) -> Steered:
-    """Return the answer of an operation on one execution, or raise the refusal."""
+    """Return the answer of an operation on one execution. Raise an error if it was refused."""
     if row["outcome"] not in _ANSWERS:
         raise refusal(row["outcome"], row["detail"], id=str(id))
     return Steered(

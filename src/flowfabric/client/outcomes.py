@@ -1,4 +1,4 @@
-"""Turn the outcomes that the engine returns for items into answers and errors."""
+"""Turn the outcomes that the engine returns into answers and errors."""
 
 from __future__ import annotations
 
@@ -19,14 +19,16 @@ Pass: TypeAlias = tuple[int, timedelta | None]
 
 
 async def handle_batch(database: Database, statement: Function, **arguments: Any) -> Pass:
-    """Run one batch of a reconciler; return how many rows it handled and the time until the next
-    batch."""
+    """Run one batch of a reconciler.
+
+    Return how many rows the batch handled, and the time until the next batch is due.
+    """
     row = (await database.call(statement, **arguments))[0]
     return row["handled"], row["due_in"]
 
 
 def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
-    """Return the error for an outcome that the engine returned."""
+    """Return the error for an outcome of the engine that is a refusal."""
     details: dict[str, Any] = json.loads(detail) if detail else {}
     return FlowFabricError.from_engine(outcome, {**facts, **details})
 
@@ -34,10 +36,11 @@ def refusal(outcome: str, detail: str | None, **facts: Any) -> FlowFabricError:
 def answers(
     size: int, plain: Answer, rows: Iterable[Any], *, same: str
 ) -> list[Answer | Exception | Busy]:
-    """Return one answer per item. An item without a row has succeeded and gets `plain`.
+    """Return one answer for each of `size` items, from the rows of the engine.
 
-    An item whose row has the outcome `same` is a repeat and gets `plain`, too. Other outcomes are
-    refusals.
+    The answer for an item is `plain` if there is no row for it, which means success. The answer is
+    also `plain` if the outcome of the row is `same`, which means that the call was a repeat. For a
+    locked row the answer is BUSY. For other outcomes it is an error.
     """
     found: list[Answer | Exception | Busy] = [plain] * size
     for row in rows:

@@ -1,6 +1,6 @@
-"""Partitions: raise their number, and call all of them, a few at a time.
+"""Partitions: raise the number of partitions, and send a query to each of them.
 
-A partition that cannot be reached does not delay the others.
+A few partitions are asked at the same time. If one cannot be reached, the others still answer.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ T = TypeVar("T")
 
 
 class Partitions:
-    """The number of partitions. Only an operator may raise it."""
+    """Reads and raises the number of partitions. Only an operator is allowed to raise it."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def numbers(self) -> PartitionNumbers:
-        """Return how many partitions there are, how many of them are used for new ids, and how many
-        for keys.
+        """Return the three numbers of partitions: all of them, those that new ids use, and those
+        that idempotency keys use.
         """
         await self._database.partitions.refresh()
         known = self._database.partitions.numbers
@@ -51,15 +51,14 @@ class Partitions:
     async def raise_to(
         self, number: int, *, keys: bool = False, grace: timedelta = REST
     ) -> PartitionNumbers:
-        """Raise the number of partitions; it can never be lowered.
+        """Raise the number of partitions. The number can never be lowered.
 
-        All processes read the new partitions within ten seconds. New ids use them when the time
-        `grace` has passed since the raise. If nothing was ever submitted, new ids and keys use them
-        at once.
+        All processes learn the new number within ten seconds. New ids use the new partitions after
+        `grace`. If nothing was ever submitted, new ids and keys use the new partitions immediately.
 
-        With `keys`, keys use the new number, too. This is refused while any key is stored. If a
-        process still uses the old number for a key, its submit is refused, and the process reads
-        the number again.
+        If `keys` is true, idempotency keys use the new partitions, too. The call is refused in this
+        case while any key is stored. If a process still uses the old number for a key, its submit
+        is refused, and the process reads the number again.
         """
         rows = await self._database.call(
             functions.RAISE_PARTITIONS, partitions=number, keys=keys, grace=grace
@@ -72,7 +71,7 @@ class Partitions:
 
 
 async def ask_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> list[T]:
-    """Ask every partition; raise the first error."""
+    """Ask every partition, and return the answers in order. Raise the first error."""
     wanted = list(partitions)
     if len(wanted) == 1:
         return [await ask(wanted[0])]
@@ -95,9 +94,9 @@ async def ask_each(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]
 async def ask_reachable(
     partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]
 ) -> tuple[list[T], tuple[int, ...]]:
-    """Ask every partition; return the answers, and the partitions that could not be reached.
+    """Ask every partition. Return the answers, and the partitions that could not be reached.
 
-    Raises if none could be reached.
+    Raise Unavailable if no partition could be reached.
     """
     wanted = list(partitions)
 
@@ -122,7 +121,7 @@ async def ask_reachable(
 async def ask_any(partitions: Iterable[int], ask: Callable[[int], Awaitable[T]]) -> T:
     """Ask one partition after the other, and return the first answer.
 
-    Raises if none could be reached.
+    Raise Unavailable if no partition could be reached.
     """
     wanted = list(partitions)
     *others, last = wanted
@@ -144,12 +143,14 @@ def merge_pages(
     *,
     newest: bool,
 ) -> tuple[list[Row], UUID | None]:
-    """Merge one page per partition into one page that is ordered by id. Return the merged page, and
-    the id after which the next page starts (None: there is no next page).
+    """Merge the pages of several partitions into one page that is ordered by id.
 
-    Each item of `pages` has the rows of one partition, and the last id that was read there (None:
-    all rows were read). The merged page ends at the earliest of these last ids, because that
-    partition may have unread rows right after it.
+    Return the rows of the merged page, and the id after which the next page begins (None: there is
+    no next page).
+
+    An item of `pages` has the rows of one partition, and the last id that was read in this
+    partition (None: all its rows were read). The merged page ends at the first of these last ids in
+    the order of the page: that partition may have unread rows right after its last id.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]
@@ -167,8 +168,8 @@ def merge_pages(
 def share_of(limit: int, count: int) -> int:
     """Return how many rows to read from each partition for a page of `limit` rows.
 
-    With few partitions, read `limit` rows from each. With many partitions, read a little more than
-    an equal share from each, so the page may be short.
+    If there are few partitions, read `limit` rows from each. If there are many, read fewer rows
+    from each, so the page can have fewer than `limit` rows although there are more.
     """
     return min(limit, max(1000 // count, 2 * limit // count + 1))
 
@@ -176,9 +177,10 @@ def share_of(limit: int, count: int) -> int:
 async def within_time(
     partition: int, count: int, answer: Awaitable[T], seconds: float | None = None
 ) -> T:
-    """Wait for the answer of a partition.
+    """Wait for the answer of one partition, and return it.
 
-    If there are several partitions (`count`), wait at most `seconds` (default: 5 s).
+    `count` is the number of partitions. If there are several, wait at most `seconds` (default:
+    5 s), then raise ConnectionLost.
     """
     if count == 1:
         return await answer
@@ -187,9 +189,10 @@ async def within_time(
 
 
 async def look(count: int, answer: Awaitable[T]) -> T:
-    """Wait for the answer of a query over all partitions.
+    """Wait for the answer of a query over all partitions, and return it.
 
-    If there are several partitions (`count`), wait at most 3 s.
+    `count` is the number of partitions. If there are several, wait at most 3 s, then raise
+    ConnectionLost.
     """
     if count == 1:
         return await answer

@@ -1,5 +1,5 @@
-"""Quotas: limits on how many executions run and start. Read them, change them, and use their slots
-from outside an execution."""
+"""Quotas: read and change the limits on how many executions run and start. Take slots of quotas for
+work outside executions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Quotas(Scoped):
     """Operations on quotas."""
 
     async def create(self, limit: Limit, *, actor: str | None = None) -> bool:
-        """Create a quota. If a quota with this name exists, return False and leave it unchanged."""
+        """Create a quota. If a quota of this name exists, return False and change nothing."""
         rate = limit.parsed_rate
         rows = await self._database.call(
             functions.CREATE_QUOTA,
@@ -61,11 +61,11 @@ class Quotas(Scoped):
         return bool(rows[0]["outcome"] == "created")
 
     async def list(self, *, after: str | None = None, limit: int = 1000) -> QuotaList:
-        """List quotas in byte order of their names, from the first name after `after`."""
+        """List quotas in byte order of their names. Begin with the first name after `after`."""
         return await self._list(None, after, limit)
 
     async def get(self, quota: str) -> QuotaInfo:
-        """Return one quota; raise QuotaNotFound if there is none of this name."""
+        """Return one quota; raise QuotaNotFound if there is no quota of this name."""
         check_limit_name("quota", quota)
         found = await self._list(quota, None, 2)
         if not found:
@@ -86,10 +86,11 @@ class Quotas(Scoped):
         limit: int = 100,
         partition: int | None = None,
     ) -> GateList:
-        """List the counters of a quota by key: how many executions run, and how many wait.
+        """List the gates of a quota, sorted by key. A gate has the counters of one key.
 
-        The counters cover all partitions; `missing` names partitions that did not answer. With
-        `partition`, the counters and the share of that partition are listed.
+        The counters say how many executions run and how many wait, in all partitions together.
+        `missing` names partitions that did not answer. If `partition` is given, the list has the
+        counters of that partition and its shares of the limits.
         """
         check_limit_name("quota", quota)
 
@@ -127,10 +128,10 @@ class Quotas(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> QuotaChange:
-        """Set the numbers of a quota, for all keys or for one.
+        """Set the limits of a quota: its concurrency and its rate, for one key or for all keys.
 
-        They override the declared numbers until they are lifted. A number that is None stays as it
-        is. `clear` names the numbers to remove: concurrency, rate.
+        The new limits override the declared limits until `lift` is called. A limit that is None
+        stays as it is. `clear` names the limits to remove: concurrency, rate.
         """
         check_limit_name("quota", quota)
         if concurrency is not None:
@@ -158,7 +159,11 @@ class Quotas(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> QuotaChange:
-        """Remove the numbers that an operator set. The declared numbers apply again."""
+        """Remove the limits that an operator set, for one key or for all keys.
+
+        If `key` is given, the limits for all keys apply to this key again. Otherwise the declared
+        limits apply again, and limits that an operator set for single keys stay.
+        """
         check_limit_name("quota", quota)
         rows = await self._database.call(
             functions.LIFT_QUOTA,
@@ -173,7 +178,7 @@ class Quotas(Scoped):
     async def delete(
         self, quota: str, *, reason: str | None = None, actor: str | None = None
     ) -> bool:
-        """Delete a quota, so that it no longer limits anything. Return False if there was none."""
+        """Delete a quota, so that it limits nothing. Return False if there is no such quota."""
         check_limit_name("quota", quota)
         rows = await self._database.call(
             functions.DELETE_QUOTA,
@@ -194,12 +199,12 @@ class Quotas(Scoped):
     ) -> tuple[Admission, UUID]:
         """Take a slot of a quota for work outside an execution, if there is room.
 
-        Return whether the slot was taken, and the id of the ticket. The slot counts like a running
-        execution until `release_admission`, or until `ttl` is over. A repeat with the same
-        `ticket_id` takes no second slot and does not extend the time.
+        The answer says whether the call took a slot. The id of the ticket is returned, too. The
+        slot counts like a running execution until `release_admission` is called, or until `ttl` is
+        over. A repeat with the same `ticket_id` takes no second slot and does not extend the time.
 
-        With several partitions, all tickets are in partition 0. If the share of partition 0 is used
-        up, the call moves unused shares from other partitions to it and tries again.
+        All tickets are in partition 0. If the share of partition 0 is used up, the call moves
+        unused shares of other partitions to partition 0 and tries again.
         """
         check_limit_name("quota", quota)
         ticket_id = ticket_id or uuid7()
@@ -240,9 +245,9 @@ class Quotas(Scoped):
         key: str | None = None,
         is_unused: bool = False,
     ) -> None:
-        """Give a slot back. A repeat changes nothing.
+        """Give back a slot that `check_admission` took. A repeat changes nothing.
 
-        `is_unused` says that the slot was not used. Then it does not count as a start either.
+        If `is_unused` is true, the slot was never used. It then no longer counts as a start.
         """
         check_limit_name("quota", quota)
         await self._database.call(
@@ -258,20 +263,20 @@ class Quotas(Scoped):
     async def sweep(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Bring gates and lines up to date: end expired tickets, count released slots as free, and
-        open the lines of gates that have room.
+        """Bring gates and lines up to date.
 
-        Return how many gates and lines were changed, and the time until the next call.
+        End expired tickets, count released slots as free, and open the lines of gates that have
+        room. Return a count of this work, and the time until the next call.
         """
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit
         )
 
     async def balance(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
-        """Move shares of limits to the partitions that need them.
+        """Move unused shares of limits to the partitions in which executions wait.
 
-        Return how many gates changed, and the time until the next call. The time is zero if this
-        call took shares away: the next call gives them to the partitions that need them.
+        Return how many gates changed, and the time until the next call. If this call took shares
+        away, the time is 0: the next call gives them to the partitions in which executions wait.
         """
         return await handle_batch(self._database, functions.BALANCE_GATES, limit=limit)
 
@@ -284,11 +289,11 @@ class Quotas(Scoped):
         ttl: timedelta = timedelta(minutes=1),
         max_wait: timedelta = timedelta(0),
     ) -> AsyncIterator[Admission]:
-        """Take a slot of a quota, and release it after the block:
-        `async with client.quotas.admitted("api")`.
+        """Take a slot of a quota, and release the slot at the end of the `async with` block.
 
-        Waits up to `max_wait` for room, then raises LimitReached. The block must end within `ttl`;
-        after that, other callers can take the slot.
+        Use it as `async with client.quotas.admitted("api"):`. If the quota has no room, the call
+        waits up to `max_wait`, then raises LimitReached. The block must end within `ttl`, because
+        after this time other callers can take the slot.
         """
         deadline = monotonic() + max_wait.total_seconds()
         pause = _LEAST_PAUSE_SECONDS
@@ -321,7 +326,7 @@ class Quotas(Scoped):
         return [_info(row) for row in rows]
 
     def _own(self) -> str:
-        """Return the namespace of the client; refuse a client of all namespaces."""
+        """Return the namespace of the client. Refuse a client that is for all namespaces."""
         if self._namespace is None:
             raise InvalidInput(
                 field="namespace", problem="must be given: a quota belongs to one namespace"

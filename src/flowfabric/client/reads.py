@@ -148,7 +148,7 @@ def _failure_group(partition: int, row: Any) -> FailureGroup:
 
 
 def _joined(one: FailureGroup, other: FailureGroup) -> FailureGroup:
-    """Join one failure group, as counted in two partitions, into one record."""
+    """Add up two counts of one failure group, which come from different partitions."""
     last = max(one, other, key=lambda part: part.last_at)
     return replace(
         last,
@@ -179,7 +179,7 @@ class _Filter(TypedDict):
 
 
 class ExecutionReads(Scoped):
-    """Reads of executions."""
+    """Operations that read executions or set their tags."""
 
     async def find(self, text: AnyId) -> ExecutionId:
         """Return the whole id of an execution, given its whole id, its UUID, or the end of its
@@ -193,7 +193,7 @@ class ExecutionReads(Scoped):
         return await self._find_id(ExecutionId, text)
 
     async def read_results(self, partition: int, ids: Sequence[UUID]) -> list[Ending]:
-        """Return the endings of the given executions; unfinished ones are omitted."""
+        """Return the endings of the given executions; leave out executions that have not ended."""
         rows = await self._database.call(
             functions.READ_RESULTS,
             partition_key=partition,
@@ -224,8 +224,8 @@ class ExecutionReads(Scoped):
         return str(row["namespace"]) if row else None
 
     async def flow_id(self, id: AnyId) -> FlowId | None:
-        """Return the id of the flow that an execution belongs to; None if there is no flow or no
-        execution."""
+        """Return the id of the flow that an execution belongs to; None if it belongs to no flow or
+        does not exist."""
         id = await self._execution(id)
         row = await self._head(id)
         return _flow(id, row["flow_id"]) if row else None
@@ -240,8 +240,8 @@ class ExecutionReads(Scoped):
         return int(row["total_attempt_count"]) if row else None
 
     async def info(self, id: AnyId) -> StateInfo | None:
-        """Return the whole state of an execution, without payload and result; None if it does
-        not exist."""
+        """Return the whole state of an execution, without payload and result; None if the execution
+        does not exist."""
         id = await self._execution(id)
         rows = await self._database.call(
             functions.READ_EXECUTION_INFO, **address(id, self._namespace)
@@ -253,7 +253,7 @@ class ExecutionReads(Scoped):
     async def find_by_key(self, key: str) -> tuple[ExecutionId, str] | None:
         """Return the id and the task of the execution that a submit with this key would find.
 
-        `key` is an idempotency key. Return None if it is not in force.
+        `key` is an idempotency key. Return None if the key is not in force.
         """
         check_text("key", key, MAX_KEY_BYTES)
         if self._namespace is None:
@@ -276,7 +276,8 @@ class ExecutionReads(Scoped):
             keyed = partitions.numbers.keyed
 
     async def context(self, id: AnyId) -> ExecutionContext | None:
-        """Return the task, payload and tags of an execution; None if it does not exist."""
+        """Return the task, payload and tags of an execution; None if the execution does not
+        exist."""
         id = await self._execution(id)
         rows = await self._database.call(functions.READ_CONTEXT, **address(id, self._namespace))
         return _context(rows[0]) if rows else None
@@ -322,7 +323,7 @@ class ExecutionReads(Scoped):
     async def why(self, id: AnyId) -> Why:
         """Explain why an execution is not running, or say that it is running.
 
-        Raises ExecutionNotFound if it does not exist.
+        Raises ExecutionNotFound if the execution does not exist.
         """
         id = await self._execution(id)
         rows = await self._database.call(
@@ -380,7 +381,7 @@ class ExecutionReads(Scoped):
         return now
 
     async def tags(self, id: AnyId) -> dict[str, str]:
-        """Return the tags of an execution by key; empty if the execution does not exist."""
+        """Return the tags of an execution, or an empty dict if the execution does not exist."""
         id = await self._execution(id)
         context = await self.context(id)
         return dict(context.tags) if context else {}
@@ -430,7 +431,7 @@ class ExecutionReads(Scoped):
     ) -> IdPage:
         """List execution ids in ascending order, starting after `after`, at most 1000 per page.
 
-        Without `partition`, list the ids of all partitions.
+        If `partition` is None, list the ids of all partitions.
         """
         wanted = await self._wanted(partition)
         if after is not None and partition is not None and after.partition_key != partition:
@@ -461,7 +462,7 @@ class ExecutionReads(Scoped):
         limit: int = MAX_PAGE,
         partition: int | None = None,
     ) -> Found[ExpiredLease]:
-        """List the leases that expired by `as_of` (default: now), earliest expiry first.
+        """List the leases that had expired at `as_of` (default: now), earliest expiry first.
 
         `after` is the `cursor` of the last lease of the previous page. A page has at most 10 000
         leases. `missing` names the partitions that cannot be reached.
@@ -534,8 +535,8 @@ class ExecutionReads(Scoped):
         The count is exact up to `most`, which is at most 10 000. If more executions match, the
         count is `most`, and `is_more` is set.
 
-        With `reads`, the count stops after this many reads, and `is_more` is set if executions are
-        left. One read looks at up to 2500 executions.
+        If `reads` is given, the count stops after this many reads. `is_more` is set if executions
+        are left uncounted. One read looks at up to 2500 executions.
         """
         if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= COUNT_LIMIT:
             raise InvalidInput(field="most", problem=f"must be a whole number, 1 to {COUNT_LIMIT}")
@@ -598,8 +599,8 @@ class ExecutionReads(Scoped):
     async def _located(
         self, filter: ExecutionFilter | None, partition: int | None
     ) -> tuple[ExecutionFilter, Sequence[int]]:
-        """Check a filter and find its parent. Return the filter with the whole id of the parent,
-        and the partitions to ask.
+        """Check a filter, and look up the parent that it names, if any. Return the filter with the
+        whole id of this parent, and the partitions to ask.
         """
         wanted = await self._wanted(partition)
         asked = filter or ExecutionFilter()
@@ -648,7 +649,7 @@ def _check_partition(partition: int) -> None:
 
 
 def _page_size(limit: int, most: int) -> int:
-    """Return the requested page size, at most `most`."""
+    """Check `limit`, a page size. Return `limit`, or `most` if `limit` is larger."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 0:
         raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")
     return min(limit, most)

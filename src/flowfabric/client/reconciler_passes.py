@@ -53,10 +53,10 @@ class Dues:
         self._due_at: dict[Due, float] = {}
 
     async def due_in(self, due: Due, *, max_age: timedelta) -> timedelta | None:
-        """Return the time until work of this kind is due; None if there is none.
+        """Return the time until work of this kind is due; None if there is no such work.
 
-        Queries again if the last query is older than `max_age`. If the query fails, everything
-        counts as due, because single partitions may still answer.
+        If the last query is older than `max_age`, query again. If the query fails, work of every
+        kind counts as due, because some partitions can perhaps be reached.
         """
         oldest = monotonic() - max_age.total_seconds()
         async with self._lock:
@@ -80,10 +80,10 @@ class Dues:
 async def handle_everywhere(
     database: Database, statement: Function, due: Due | None, *, partition: int | None, limit: int
 ) -> Pass:
-    """Run one batch of a reconciler in one partition. Without `partition`, run it in each partition
-    with due work.
+    """Run one batch of a reconciler in the given partition, or in each partition if none is given.
 
-    A partition that fails is logged and skipped for a while; the others continue.
+    If there are several partitions, those without due work of the kind `due` are left out. A
+    partition that fails is logged and skipped for a while; the other partitions continue.
     """
     if partition is None and len(partitions := await database.partitions.all()) > 1:
         return await _handle_each(database, statement, due, partitions, limit)

@@ -1,6 +1,7 @@
-"""Waiting through a server.
+"""Wait through a server for the ends of executions and for new frames of streams.
 
-Instead of LISTEN, one call waits on the server for all callers of this process.
+A server offers no LISTEN. Instead, calls wait on the server, and all callers in this process share
+these calls.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ LEAST_SECONDS = 0.25
 
 
 class RemoteResults(Results):
-    """All waits of this process for the end of an execution, through a server."""
+    """Waits through a server until executions have ended, on behalf of all callers."""
 
     async def _run(self) -> None:
         try:
@@ -69,8 +70,9 @@ class RemoteStreams(Streams):
 async def _look_until(
     changed: asyncio.Event, look: Callable[[], Coroutine[None, None, None]]
 ) -> None:
-    """Run `look` until it returns, or until a further caller sets `changed`. The next look then
-    includes that caller.
+    """Run `look` until it returns, or until a new caller sets `changed`.
+
+    In the second case, `look` is cancelled, and the next look includes the new caller.
     """
     await asyncio.sleep(GATHER_SECONDS)
     changed.clear()

@@ -1,4 +1,4 @@
-"""Wait for executions to end. All waits of a process share one query at a time."""
+"""Wait for executions to end. All callers in a process share the same queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Group: TypeAlias = dict[UUID, set[asyncio.Future[Ending]]]
 
 
 class Results:
-    """All waits of this process for the end of an execution."""
+    """Waits until executions have ended, on behalf of all callers in this process."""
 
     def __init__(self, database: Database, executions: Executions) -> None:
         self._database = database
@@ -42,7 +42,7 @@ class Results:
         self._also: dict[str, Notify] = {}
 
     def share(self, session: Session) -> None:
-        """Listen on a session that is already open, instead of opening another one."""
+        """Listen on `session`, which is already open, instead of opening another session."""
         self._shared = session
         self._hinted.set()  # the current waits move to this session
 
@@ -70,7 +70,7 @@ class Results:
     async def follow(self, channel: str, notify: Notify) -> None:
         """Call `notify` for every message on `channel`, until `unfollow`.
 
-        This uses the session that also listens for ends.
+        This uses the session that also listens for the ends of executions.
         """
         self._also[channel] = notify
         if self._task is None:
@@ -82,8 +82,8 @@ class Results:
 
     @property
     def own_session(self) -> Session | None:
-        """The session that this client opened only to listen; None if it listens on a worker's
-        session.
+        """The session that this client opened only to listen; None if the client listens on a
+        worker's session.
         """
         return self._own if self._listening is self._own else None
 

@@ -20,10 +20,10 @@ EVENT_FLOOR = timedelta(hours=24)
 
 
 class Retention:
-    """Delete old rows.
+    """Deletes old executions, events and idempotency keys.
 
-    Each call deletes one batch. It returns the number of deleted rows, and the time until the next
-    call is due.
+    Each call handles a limited number of them. It returns how many it has handled, and the time
+    until the next call is due.
     """
 
     def __init__(self, database: Database) -> None:
@@ -32,8 +32,11 @@ class Retention:
     async def trim_executions(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Delete executions that ended longer ago than the retention of their policy or lane
-        (default: 30 days). Their events stay for at least 24 hours after the end."""
+        """Delete executions that ended longer ago than their retention.
+
+        The retention comes from the policy of the execution, or else from its lane, or else it is
+        30 days. The events of a deleted execution stay for at least 24 hours after its end.
+        """
         return await handle_everywhere(
             self._database, functions.TRIM_EXECUTIONS, None, partition=partition, limit=limit
         )
@@ -49,11 +52,12 @@ class Retention:
         lane: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[int, timedelta | None]:
-        """Delete executions that ended longer ago than the retention of their policy or lane.
+        """Delete executions that ended longer ago than their retention.
 
-        If neither is set, `retention` applies. Only executions of the given namespace and lane,
-        with all the given tags, are deleted. The events of the deleted executions stay for at least
-        `event_floor` after the end.
+        The retention comes from the policy of the execution, or else from its lane, or else from
+        `retention`. If `namespace`, `lane` or `tags` are given, only executions that match all of
+        them are deleted. The events of a deleted execution stay for at least `event_floor` after
+        its end.
         """
         if lane is not None:
             check_lane(lane)

@@ -50,10 +50,13 @@ class Declaration:
 class Declared:
     """The answer to a declaration.
 
-    `outcome` is `declared`, `older` or `superseded`. With `older`, a newer version of the app has
-    already declared its schedules. With `superseded`, another worker of this version has declared
-    different schedules in the meantime. `orphaned` lists the schedules that this declaration no
-    longer contains.
+    `outcome` is one of these words:
+
+    - `declared`: the declaration is in force.
+    - `older`: a newer version of the app has already declared its schedules.
+    - `superseded`: another worker of this version has declared different schedules in the meantime.
+
+    `orphaned` lists the schedules that this call orphaned: the declaration no longer contains them.
     """
 
     outcome: str
@@ -139,7 +142,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Pause a schedule until `resume`. Firing times that pass in the meantime are skipped."""
+        """Pause a schedule until `resume` is called. Times that pass before that are skipped."""
         check_words(reason=reason, actor=actor)
         found = await self.get(name, app=app, namespace=namespace)
         await self._set(found, True, None, reason, actor)
@@ -154,7 +157,7 @@ class Schedules:
         reason: str | None = None,
         actor: str | None = None,
     ) -> ScheduleInfo:
-        """Resume a schedule. It fires again from its next time on."""
+        """Resume a paused schedule. It fires next at the first time of its rule after now."""
         check_words(reason=reason, actor=actor)
         for _ in range(_TRIES):
             found = await self.get(name, app=app, namespace=namespace)
@@ -172,7 +175,7 @@ class Schedules:
         actor: str | None = None,
         uuid: UUID | None = None,
     ) -> ExecutionId:
-        """Submit the task of a schedule now; raise ScheduleOrphaned if no worker declares it.
+        """Submit the task of a schedule now; raise ScheduleOrphaned if the schedule is orphaned.
 
         A repeat with the same `uuid` submits nothing and returns the same id.
         """
@@ -326,10 +329,10 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Return for each rule its anchor, the instant from which an `every` rule counts.
+        """Return the anchor of each rule: the instant from which an `every` rule counts.
 
-        If an `every` rule has no anchor, use the stored anchor of the schedule. If the schedule is
-        new or its interval has changed, use `now`.
+        If an `every` rule has no anchor, return the stored anchor of its schedule. If there is no
+        such schedule yet, or if its interval has changed, return `now`.
         """
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]
@@ -382,8 +385,9 @@ class Schedules:
         return now
 
     def _own(self, namespace: str | None) -> str:
-        """Return the given namespace, or else the client's. Raise InvalidInput if there is none, or
-        if the client is for another namespace.
+        """Return the given namespace, or the client's namespace if none is given.
+
+        Raise InvalidInput if both are missing, or if they differ.
         """
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")

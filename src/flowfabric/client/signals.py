@@ -146,9 +146,9 @@ class Signals(Scoped):
         signal.check_type(schema_id, document)
 
     def _guess_type(self, signal: Signal) -> None:
-        """Check the value of a signal against the type that the last signal of this name had.
+        """Check the value of a signal with the type that was last expected for its name.
 
-        If the execution expects another type, the engine says so.
+        If the execution expects another type, the engine asks for a check with that type.
         """
         known = self._last_types.get(signal.name or "")
         if known is not None and signal.schema_id is None:
@@ -157,7 +157,7 @@ class Signals(Scoped):
                 signal.check_type(known, self._types[known])
 
     async def deliver_by_token(self, token: str, signal: Signal) -> Delivered:
-        """Send one signal to a waitpoint. Its token is the whole address."""
+        """Send one signal to a waitpoint. The token is the whole address of the waitpoint."""
         signal.token = token
         return await self.deliver(token_address(token), signal)
 
@@ -353,8 +353,8 @@ class Signals(Scoped):
         """Suspend an execution until one of its `waits` is ready, `k` of the `targets` have ended
         (default: all), or the time `until` has come.
 
-        A wait is given by its name and its occurrence. Returns False, and keeps the lease, if the
-        suspension would end at once.
+        A wait is given by its name and its occurrence. If the suspension would end immediately, the
+        execution is not suspended and keeps its lease, and the result is False.
         """
         rows = await self._database.call(
             functions.SUSPEND_EXECUTION,
@@ -430,11 +430,13 @@ class Signals(Scoped):
         """Return the next signals of all partitions after a cursor, and the cursor after them.
 
         No committed signal is skipped. Signals of one execution come in the order of the
-        transactions that stored them. A page may be longer than `limit`.
+        transactions that stored them. A page can have more than `limit` signals.
 
-        The cursor None reads from the beginning. The cursor `now` returns only the cursor of this
-        moment, and raises if a partition cannot be reached. With every other cursor, such a
-        partition keeps its position and is listed in `missing`.
+        If `cursor` is None, read from the beginning. If a partition cannot be reached, it is listed
+        in `missing`, and its signals come on a later page.
+
+        The cursor `now` reads no signals: only the cursor of this moment is returned. Then a
+        partition that cannot be reached is an error.
         """
         partitions = await self._database.partitions.all()
         cursors = _split_feed(cursor, len(partitions))
@@ -519,7 +521,7 @@ class Signals(Scoped):
         )
 
     async def expire_suspensions(self, *, partition: int | None = None, limit: int = 500) -> Pass:
-        """Apply the timeouts of suspensions that are due."""
+        """Apply the timeouts of suspensions whose time is over."""
         return await handle_everywhere(
             self._database,
             functions.EXPIRE_SUSPENSIONS,
@@ -695,7 +697,7 @@ def _join_feed(cursors: Mapping[int, str]) -> str:
 
 
 def _split_feed(cursor: str | None, partitions: int) -> dict[int, str]:
-    """Split a cursor of the feed into the positions in its partitions."""
+    """Split a cursor of the feed into one position for each partition."""
     if cursor in (None, "now"):
         return {}
     found: dict[int, str] = {}

@@ -89,7 +89,7 @@ class Steps(Scoped):
     ) -> JsonStepArguments:
         """Encode one step for RECORD_STEP_JSON, to be sent on the caller's own connection.
 
-        Without a step, RECORD_STEP_JSON only returns the name of the database.
+        If `step` is None, RECORD_STEP_JSON only returns the name of the database.
         """
         return {
             "partition_key": claimed.partition_key,
@@ -186,8 +186,9 @@ class Steps(Scoped):
         return found
 
     async def register_version(self, unknown: UnknownRoute) -> None:
-        """Register the route of an execution that moves to another code version, after the engine
-        refused this route as unknown.
+        """Register the route of an execution that moves to another code version.
+
+        `unknown` is the error with which the engine refused this route.
         """
         await self._register([_route(unknown.facts)])
 

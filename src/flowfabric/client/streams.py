@@ -128,11 +128,13 @@ class Streams(Scoped):
             tail.fail(Unavailable("The client is closed."))
 
     def is_sending(self, claimed: Claimed) -> bool:
-        """Return whether a lease may have frames that are not stored yet."""
+        """Return whether frames that were sent under a lease are perhaps not stored yet."""
         return self.sender.is_sending(claimed)
 
     async def append(self, claimed: Claimed, chunk: Chunk, *, base: int = 0) -> None:
-        """Store frames of a lease now. Frames that are stored already are skipped."""
+        """Store a chunk under a lease, and wait until it is stored. Skip frames that are already
+        stored.
+        """
         for frame in chunk.frames:
             frame.check()
         queue = FrameQueue(self.sender, claimed, base)
@@ -176,9 +178,9 @@ class Streams(Scoped):
         """Return the frames after `since` that a stream has now, and whether the stream ends with
         them.
 
-        Returns at most about `limit` frames. To get more, read again after the cursor of the page.
-        With `kinds`, a page without frames may be followed by pages with frames, because one call
-        looks only at a part of a long stream.
+        A page has about `limit` frames at most. To get more, call again with the cursor of the page
+        as `since`. If `kinds` is given, a page without frames can be followed by pages with frames,
+        because one call looks only at a part of a long stream.
         """
         kinds = wanted_texts("kinds", kinds)
         tail = Tail(await self._execution(id), parse_id(since), with_best_effort)
@@ -202,7 +204,8 @@ class Streams(Scoped):
         kinds: Collection[str] | None = None,
         with_best_effort: bool = True,
     ) -> AsyncGenerator[StreamItem, None]:
-        """Yield the frames of an execution after `since`, past and future, until it has ended.
+        """Yield the frames of an execution after `since`: first the stored frames, then new frames
+        until the execution has ended.
 
         All followers of one client share one connection.
         """
@@ -317,7 +320,7 @@ class Streams(Scoped):
     async def _run(self) -> None:
         """Read streams until no tail is left.
 
-        A stream is read after each hint for it, and once a second without a hint.
+        A stream is read after each hint for it, and also once a second, in case a hint was lost.
         """
         try:
             await self._results.follow(STREAM_CHANNEL, self._on_hint)
@@ -443,8 +446,8 @@ def _is_asked(item: StreamItem, kinds: Collection[str] | None) -> bool:
 
 
 def _note_floor(tail: Tail, row: Any) -> None:
-    """If durable frames were removed before the reader read them, tell the reader, once for each
-    new floor.
+    """Tell the reader if durable frames were removed before it could read them. Tell it once for
+    each new floor.
     """
     if row["floor_ms"] is None:
         return

@@ -283,8 +283,8 @@ def _json(value: Any) -> str:
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
-    """Return the array for one argument: None if every item has the default, and an array of one
-    value if all items are equal."""
+    """Return the array for one argument. If all items have the same value, return an array of this
+    one value, or None if it is the default."""
     first = values[0]
     if values.count(first) < len(values):
         return values
@@ -295,7 +295,7 @@ def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
 
 
 def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
-    """Return one answer per submission from the rows of SUBMIT_EXECUTIONS."""
+    """Decode the rows that SUBMIT_EXECUTIONS returned, into one answer for each submission."""
     found: list[Answer] = [Submitted(item.id) for item in batch]
     for row in rows:
         index = row["item"] - 1
@@ -306,7 +306,7 @@ def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
 
 
 def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
-    """Return one answer per submission from the answer of SUBMIT_JSON."""
+    """Decode the text that SUBMIT_JSON returned, into one answer for each submission."""
     return [
         Submitted(item.id)
         if row["outcome"] == "created"
@@ -321,7 +321,7 @@ def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
 
 
 def read_flow(text: str, graphs: Sequence[Graph]) -> list[FlowSubmitted | Exception | Busy]:
-    """Return the answer of SUBMIT_FLOW for one graph, or the error to raise."""
+    """Decode the text that SUBMIT_FLOW returned for one graph, into an answer or an error."""
     (graph,) = graphs
     row = json.loads(text)
     outcome = row["outcome"]
@@ -360,8 +360,8 @@ class Find:
     """An action of a plan: look up the destination of submissions again, because the client's
     cache is wrong.
 
-    With `has_moved`, the keys of the submissions now belong to other partitions. Otherwise the
-    database lacks a route or a gate that the client has cached.
+    If `has_moved` is true, the keys of the submissions now belong to other partitions. Otherwise,
+    the database lacks a route or a gate that the client has cached.
     """
 
     submissions: Sequence[Submission]
@@ -414,10 +414,12 @@ FLOW = Form(
 def submit_plan(
     form: Form[Item, T], batch: Sequence[Item], destination: Destination, *, waits: bool = True
 ) -> Plan[list[T | Exception | Busy]]:
-    """Plan to store items of one partition and one namespace; return one answer for each.
+    """Return a plan that stores items of one partition and one namespace. The plan returns one
+    answer for each item.
 
-    If a route or a gate is unknown, it is registered, and its items are sent once more. With
-    `waits`, busy items are sent again for two seconds; after that their answer is RetryExhausted.
+    If a route or a gate of an item is unknown, the plan has it registered and sends the item once
+    more. If `waits` is true, the plan sends busy items again for two seconds. The answer for an
+    item that is still busy after this time is RetryExhausted.
     """
     found: list[T | Exception | Busy] = [BUSY] * len(batch)
     left = list(range(len(batch)))
@@ -447,10 +449,11 @@ def submit_plan(
 def submit_each_plan(
     form: Submit, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted | Exception]]:
-    """Plan to store any submissions, 500 per call; return one answer or error for each.
+    """Return a plan that stores submissions of any partitions and namespaces, at most 500 per call.
+    The plan returns one answer or error for each submission.
 
-    If a partition cannot be reached, its remaining items get the same error and are not sent. Items
-    whose keys now belong to other partitions are moved there and sent again.
+    If a partition cannot be reached, its remaining items get the same error and are not sent. If
+    the key of an item now belongs to another partition, the item is moved there and sent again.
     """
     found: dict[int, Submitted | Exception] = {}
     yield from _submit_some(form, submissions, destination, range(len(submissions)), found)
@@ -490,16 +493,17 @@ def _submit_some(
 def submit_all_plan(
     form: Submit, submissions: Sequence[Submission], destination: Destination
 ) -> Plan[list[Submitted]]:
-    """Plan to store any submissions, 500 per call.
+    """Return a plan that stores submissions of any partitions and namespaces, at most 500 per call.
 
-    The first error is raised after all other items are stored.
+    If some submissions cannot be stored, the plan stores the others. Then it raises the first
+    error.
     """
     answers = yield from submit_each_plan(form, submissions, destination)
     return stored(answers)
 
 
 def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
-    """Return the answers; raise the first error among them."""
+    """Return the answers, or raise the first error among them."""
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer
@@ -507,10 +511,10 @@ def stored(answers: Sequence[Submitted | Exception]) -> list[Submitted]:
 
 
 def submit_alike_plan(batch: Alike, destination: Destination) -> Plan[None]:
-    """Plan to store submissions that are alike, 500 per call.
+    """Return a plan that stores submissions that are alike, at most 500 per call.
 
-    If the engine refuses an item, the other items of the same call are stored. Then the error is
-    raised, and no further call is made.
+    If the engine refuses an item, the plan stores the other items of the same call. Then it raises
+    the error and makes no further call.
     """
     for start in range(0, len(batch), MAX_BATCH):
         chunk = batch[start : start + MAX_BATCH]
@@ -522,7 +526,7 @@ def submit_alike_plan(batch: Alike, destination: Destination) -> Plan[None]:
 
 
 def flow_plan(graph: Graph, destination: Destination) -> Plan[FlowSubmitted]:
-    """Plan to store a whole flow, or nothing."""
+    """Return a plan that stores a flow: all of its members, or nothing."""
     (answer,) = yield from submit_plan(FLOW, [graph], destination)
     if isinstance(answer, FlowSubmitted):
         return answer
@@ -595,7 +599,7 @@ async def carry_out(
 def carry_out_sync(
     plan: Plan[T], ask: Callable[[Ask], Any], find: Callable[[Find], Destination]
 ) -> T:
-    """Perform the actions of a plan in the calling thread, and block it meanwhile."""
+    """Perform the actions of a plan in the calling thread, without an event loop."""
     answer: Any = None
     error: Unavailable | None = None
     try:

@@ -91,7 +91,7 @@ class Subscriptions(Scoped):
         return await self.with_lags([_info(row) for row in rows], name)
 
     async def with_lags(self, infos: Sequence[Lagging], name: str | None) -> Found[Lagging]:
-        """Return subscriptions or webhooks, and how far each is behind."""
+        """Return the given subscriptions or webhooks, and how far each is behind."""
         found = {(one.namespace, one.name): one for one in infos}
         if not found:
             return Found()
@@ -131,8 +131,8 @@ class Subscriptions(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Move a subscription to the end of the log. With `since`, move it to the first event that
-        happened at `since` or later.
+        """Move a subscription to the end of the event log. If `since` is given, move it instead to
+        the first event that happened at `since` or later.
 
         A running consumer continues at the new position.
         """
@@ -198,7 +198,7 @@ class Subscriptions(Scoped):
         count: int = 0,
     ) -> bool:
         """Store the position (`cursor`) of the consumer that has the lease, and renew the lease.
-        Without `cursor`, only renew the lease. Return False if the consumer has lost the lease.
+        If `cursor` is None, only renew the lease. Return False if the consumer has lost the lease.
 
         `ack_no` numbers the calls of one lease from 1, so that a late repeat does not put the
         position back.
@@ -217,7 +217,7 @@ class Subscriptions(Scoped):
         return bool(rows[0]["outcome"] == "acked")
 
     async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
-        """Give up a lease. A repeat changes nothing."""
+        """Release the lease on a subscription. A repeat changes nothing."""
         await self._database.call(
             functions.RELEASE_SUBSCRIPTION,
             namespace=self._own(),

@@ -54,7 +54,8 @@ class Tasks(Scoped):
     async def list(self, *, after: str | None = None, limit: int = 1000) -> TaskNames:
         """List tasks in byte order of their names, from the first name after `after`.
 
-        These are tasks that an app has registered, that were submitted, or that a schedule names.
+        A task is listed if an app has registered it, or if it has a route. Clients register a route
+        before they submit a task, and before they declare a schedule or a hook for it.
         """
         rows = await self._database.call(
             functions.LIST_TASKS, namespace=self._namespace, limit=limit, after=after

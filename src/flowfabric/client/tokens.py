@@ -95,7 +95,7 @@ class Tokens(Scoped):
     ) -> bool:
         """Revoke a token; return False if it was revoked before.
 
-        Servers accept it for at most 5 more seconds.
+        Servers can accept a revoked token for at most 5 more seconds.
         """
         check_words(reason=reason, actor=actor)
         rows = await self._database.call(
@@ -108,8 +108,8 @@ class Tokens(Scoped):
         return bool(rows[0]["outcome"] == "revoked")
 
     async def use(self, token: str) -> TokenUse | None:
-        """Return the owner and the scopes of a token; None if it is not valid in this client's
-        namespace.
+        """Return the name, the namespace and the scopes of a token; None if the token is not valid
+        in this client's namespace.
         """
         if not is_token(token):
             return None

@@ -30,8 +30,9 @@ class Transactional:
     ) -> Destination:
         """Register the routes and gates of submissions, and return the destination.
 
-        Routes are registered on our connection: a rollback of the caller's transaction does not
-        remove them. With `anew`, all cached routes are forgotten first.
+        Routes and gates are registered on our own connection, so a rollback of the caller's
+        transaction does not remove them. If `anew` is true, the client's cache of routes and gates
+        is cleared first.
         """
         if anew:
             self._lanes.forget()

@@ -76,10 +76,11 @@ def submit_via_sync(
 ) -> list[Submitted]:
     """Submit on a synchronous connection of the caller, in the caller's thread.
 
-    `find` registers the routes of the submissions on our own connection, and returns their ids.
-    `find(None)` may take them from the client's cache. If the engine answers that the cache is
-    outdated, `find` is called again, with the submissions to look up. If the connection is async,
-    the error tells the caller to use the method `instead`.
+    `find` registers the routes of the submissions on our own connection, and returns the
+    destination. `find(None)` can use the client's cache. If the engine answers that the cache is
+    outdated, `find` is called again, with the submissions to look up.
+
+    If the caller's connection is async, the error tells the caller to use the method `instead`.
     """
     connection = _sync_connection(via, f"use await {instead}(..., via=...)")
     return _carry_out_sync(submit_all_plan(JSON, submissions, find(None)), connection, find)

@@ -31,7 +31,7 @@ _info = reader(
 
 @dataclass(frozen=True, slots=True)
 class WebhookLease:
-    """The answer to `Webhooks.lease`. `outcome` is `leased` or `busy`; with `leased`, the other
+    """The answer to `Webhooks.lease`. `outcome` is `leased` or `busy`. If it is `leased`, the other
     fields say what to post, and where.
     """
 
@@ -84,7 +84,7 @@ class Webhooks(Scoped):
         """Create a webhook and return the secret that signs its posts. No other call returns the
         secret.
 
-        The webhook begins with new events. With `since`, it begins with the first event that
+        The webhook begins with new events. If `since` is given, it begins with the first event that
         happened at `since` or later.
         """
         check_subscription_name(name)
@@ -106,7 +106,7 @@ class Webhooks(Scoped):
         return str(rows[0]["secret"])
 
     async def list(self, name: str | None = None) -> Found[WebhookInfo]:
-        """List webhooks, their last answers, and how far they are behind.
+        """List webhooks, the last answer of each receiver, and how far each webhook is behind.
 
         `missing` names the partitions that cannot be reached: their events are not counted.
         """
@@ -141,7 +141,7 @@ class Webhooks(Scoped):
         await self._subscriptions.remove(name)
 
     async def due(self) -> Sequence[tuple[str, str]]:
-        """Return the webhooks that a worker may take now, each with its host and port."""
+        """Return the webhooks that a worker can lease now, each with its host and port."""
         rows = await self._database.call(functions.DUE_WEBHOOKS, namespace=self._own())
         return [(row["name"], row["host"]) for row in rows]
 
@@ -208,7 +208,7 @@ class Webhooks(Scoped):
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 
     async def release(self, name: str, holder_id: UUID, epoch: int) -> None:
-        """Give up a lease. A repeat changes nothing."""
+        """Release the lease on a webhook. A repeat changes nothing."""
         await self._subscriptions.release(name, holder_id, epoch)
 
     def _own(self) -> str:

@@ -150,8 +150,8 @@ class Workers(Scoped):
     ) -> bool:
         """Remove a worker from the registry; return False if it was not registered.
 
-        Its leases expire at their usual time, or at once with `expire_leases`. `expire_leases` also
-        works if the worker is no longer registered.
+        If `expire_leases` is true, the leases of the worker expire immediately, even if the worker
+        is no longer registered. Otherwise, the leases expire at their usual time.
         """
         rows = await (caller or self._database).call(
             functions.MARK_WORKER_DEAD,
@@ -196,8 +196,8 @@ class Workers(Scoped):
     ) -> list[WorkerInfo]:
         """List the live workers, sorted by namespace and instance, starting after `after`.
 
-        With `with_dead`, also list dead workers that are not swept yet. A client of one namespace
-        gets only the workers of that namespace.
+        If `with_dead` is true, also list dead workers that are not swept yet. A client of one
+        namespace gets only the workers of that namespace.
         """
         rows = await self._database.call(
             functions.LIST_WORKERS,
@@ -216,10 +216,10 @@ class Workers(Scoped):
         caller: Caller | None = None,
         patience: float = 10.0,
     ) -> dict[str, Sequence[int]]:
-        """Return, for each of these workers, the ids of the routes that it should take over.
+        """Return, for each given worker, the ids of the routes that the worker should take over.
 
-        A worker takes over a route if executions of another code version wait in it, and if no
-        worker that serves that version was alive in the grace period.
+        A worker should take over a route of another code version if the route has unfinished
+        executions, and if no worker that serves this version was alive during the grace.
         """
         found: dict[str, dict[int, None]] = {}
         # Use the last known number: a heartbeat runs on its own event loop without the pool, so it
@@ -281,21 +281,24 @@ class Workers(Scoped):
         return [found[name] for name in sorted(found)]
 
     async def server_key(self) -> bytes:
-        """Return the key by which HTTP servers sign leases; all servers of a database share it."""
+        """Return the key with which HTTP servers sign leases. All servers of a database share this
+        key.
+        """
         rows = await self._database.call(functions.READ_SERVER_KEY, namespace=self._namespace)
         return bytes(rows[0]["read_server_key"])
 
     async def sweep(self, *, limit: int = 500) -> tuple[int, timedelta | None]:
         """Remove workers that stopped sending heartbeats, and old events of workers.
 
-        Return how many workers or events were removed, whichever number is larger, and the time
-        until the next worker may be due.
+        Return the number of removed workers or of removed events, whichever is larger. Also return
+        the time until the next worker counts as dead if it sends no more heartbeats.
         """
         return await handle_batch(self._database, functions.SWEEP_WORKERS, limit=limit)
 
     def _of(self, namespace: str | None) -> str | None:
-        """Return the given namespace, or else the client's. Raise InvalidInput if the client is for
-        another namespace.
+        """Return the given namespace, or the client's namespace if none is given.
+
+        Raise InvalidInput if the client is for another namespace than the given one.
         """
         if namespace is not None and self._namespace not in (None, namespace):
             raise InvalidInput(field="namespace", problem="is not the namespace of this client")

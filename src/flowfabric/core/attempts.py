@@ -17,7 +17,7 @@ def attempt_index(number: int | None) -> int | None:
 
 
 def with_attempt_numbers(facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return facts of the engine, with the index of an attempt replaced by its number."""
+    """Return facts of the engine, with attempt numbers (from 1) instead of indexes (from 0)."""
     return dict(
         (name.removesuffix("_index"), value if value is None else attempt_number(value))
         if name.endswith("attempt_index")

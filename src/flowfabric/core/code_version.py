@@ -1,4 +1,4 @@
-"""Code versions: the version of an app's code that recorded the steps of an execution."""
+"""Code versions: which version of an app's code records the steps of an execution."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CodeVersion:
     def checked(
         cls, name: str | None, reads: Iterable[str] = (), grace: timedelta = DEFAULT_GRACE
     ) -> CodeVersion:
-        """Return the code version, or raise InvalidInput that names the wrong field."""
+        """Return the code version. If a field is invalid, raise InvalidInput with its name."""
         check_code_version("code_version", name)
         if isinstance(reads, str):
             raise InvalidInput(field="reads", problem='must be a set of versions, as {"1"}')
@@ -47,8 +47,8 @@ class CodeVersion:
 
     @property
     def served(self) -> list[str] | None:
-        """The versions whose executions this code may claim at any time; None if the code has no
-        version."""
+        """The versions whose executions this code can claim without waiting for the grace; None if
+        the code has no version."""
         return None if self.name is None else [self.name, *sorted(self.reads)]
 
 
@@ -74,7 +74,7 @@ class VersionInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VersionAnswer:
-    """Whether the workers of one code version may be switched off without leaving executions
+    """Whether the workers of one code version can be switched off without leaving executions
     behind."""
 
     namespace: str
@@ -84,7 +84,10 @@ class VersionAnswer:
 
 
 def answer_versions(versions: Iterable[VersionInfo]) -> list[VersionAnswer]:
-    """Decide for every code version, over all its tasks, whether it may be switched off."""
+    """Decide for each code version whether its workers can be switched off.
+
+    The decision considers all tasks that have this code version.
+    """
     groups: dict[tuple[str, str], list[VersionInfo]] = {}
     for one in versions:
         groups.setdefault((one.namespace, one.code_version), []).append(one)

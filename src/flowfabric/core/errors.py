@@ -51,7 +51,7 @@ FlowFabricError
 ├── Forbidden                this login may not do this, or not in this namespace
 │   └── MissingRole
 ├── NotOverHttp              the server does not offer this; connect to the database
-├── LeaseLost                stop working: another worker may hold the execution
+├── LeaseLost                stop working: another worker can already have the execution
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
 ├── Unavailable              the call is correct; try again later
 │   ├── RetryExhausted
@@ -141,8 +141,8 @@ _WORD = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def name_of(kind: type[FlowFabricError]) -> str:
-    """Return the name of an error in answers over HTTP: ExecutionNotFound is
-    execution_not_found."""
+    """Return the name that an error has in answers over HTTP, such as `execution_not_found` for
+    ExecutionNotFound."""
     return _WORD.sub("_", kind.__name__).lower()
 
 
@@ -327,7 +327,7 @@ class CursorExpired(Conflict, code="WF403", name="cursor_expired"):
 
 
 class LeaseConflict(Conflict, code="WF404", name="lease_conflict"):
-    """A worker holds a lease on the execution."""
+    """A worker has a lease on the execution."""
 
 
 class GrantAlreadyExists(Conflict, code="WF405", name="grant_exists"):
@@ -360,11 +360,11 @@ class CycleDetected(Conflict, code="WF410", name="cycle_detected"):
 
 
 class DependencyAlreadyExists(Conflict, code="WF411", name="dependency_exists"):
-    """The flow already has an edge with this id; `facts["edge"]` holds it."""
+    """The flow already has an edge with this id; `facts["edge"]` contains that edge."""
 
 
 class StaleGraphRevision(Conflict, code="WF412", name="stale_graph_revision"):
-    """The flow has changed since its graph was read; read it again, then decide."""
+    """The flow has changed since its graph was read; read the graph again, then decide."""
 
 
 class RotationConflict(Conflict, code="WF413", name="rotation_conflict"):
@@ -393,7 +393,7 @@ class ExecutionNotActive(Refused, code="WF201", name="not_active"):
 
     @property
     def delayed_until(self) -> datetime | None:
-        """The time of the retry, if the attempt timed out and retries were left."""
+        """The time of the retry, if the attempt timed out and will be retried; otherwise None."""
         text = self.facts.get("delayed_until")
         return datetime.fromisoformat(text) if text else None
 
@@ -411,7 +411,7 @@ class ExecutionTerminal(Refused, code="WF204", name="already_terminal"):
 
 
 class ExecutionNotEligible(Refused, code="WF205", name="not_eligible"):
-    """The execution is not in a state that allows this."""
+    """The execution is not in a state that allows this call."""
 
 
 class ExecutionNotTerminal(Refused, code="WF206", name="not_terminal"):
@@ -423,11 +423,11 @@ class ExecutionNotLeaseable(Refused, code="WF207", name="not_leaseable"):
 
 
 class UseClaimResumedExecution(Refused, code="WF208", name="use_claim_resumed"):
-    """The execution has an interrupted attempt; claim it with a resume grant."""
+    """The execution has an interrupted attempt; claim the execution with a resume grant."""
 
 
 class NotAResumedExecution(Refused, code="WF209", name="not_resumed"):
-    """The execution has no interrupted attempt; claim it with a claim grant."""
+    """The execution has no interrupted attempt; claim the execution with a claim grant."""
 
 
 class ExecutionNotReclaimable(Refused, code="WF210", name="not_reclaimable"):
@@ -439,7 +439,7 @@ class ReclaimCapExceeded(Refused, code="WF211", name="reclaim_cap_exceeded"):
 
 
 class MaxReplaysExhausted(Refused, code="WF212", name="max_replays_exhausted"):
-    """The execution has used all replays that its policy allows; submit a new one."""
+    """The execution has used all replays that its policy allows; submit a new execution."""
 
 
 class ParentEnded(Refused, code="WF213", name="parent_ended"):
@@ -463,7 +463,7 @@ class ExecutionNotInFlow(Refused, code="WF216", name="not_in_flow"):
 
 
 class NotRunnable(Refused, code="WF217", name="not_runnable"):
-    """The execution is running or has ended; only a runnable execution can get dependencies."""
+    """The execution is not runnable: it is running or suspended, or it has ended."""
 
 
 class NotBlockedByDeps(Refused, code="WF218", name="not_blocked_by_deps"):
@@ -491,7 +491,7 @@ class WaitpointClosed(Refused, name="waitpoint_closed"):
 
 
 class SchemaRequired(Refused, name="schema_required"):
-    """The value has to be checked with the declared type of the signal; nothing was stored."""
+    """The sender must check the value with the declared type of the signal; nothing was stored."""
 
     @classmethod
     def explained(cls, facts: dict[str, Any]) -> Self:
@@ -527,7 +527,7 @@ class StreamStalled(Refused):
 
 
 class StreamGap(Conflict, code="WF414", name="gap"):
-    """The frames do not continue the frames that this lease has stored."""
+    """Frames are missing between the stored frames of this lease and the frames of this call."""
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):
@@ -579,7 +579,7 @@ class IsWebhook(Refused, code="WF228", name="is_webhook"):
 
 
 class Forbidden(FlowFabricError, code="WF501", name="forbidden"):
-    """This login may not do this."""
+    """This login is not allowed to do this."""
 
 
 class MissingRole(Forbidden):
@@ -591,15 +591,15 @@ class NotOverHttp(FlowFabricError):
 
 
 class LeaseLost(FlowFabricError):
-    """The lease is lost; stop working: another worker may hold the execution."""
+    """The lease is lost; stop working: another worker can already have the execution."""
 
 
 class StaleLease(LeaseLost, code="WF101", name="stale_lease"):
-    """Another worker holds this execution now; this worker's calls have no effect."""
+    """Another worker has this execution now; this worker's calls have no effect."""
 
 
 class LeaseExpired(LeaseLost, code="WF102", name="lease_expired"):
-    """The lease expired before the call; another worker will reclaim the execution."""
+    """The lease has expired; stop working: another worker can reclaim the execution."""
 
 
 class LeaseRevoked(LeaseLost, code="WF103", name="lease_revoked"):
@@ -687,7 +687,7 @@ class ExecutionSkipped(ExecutionEnded):
 
 
 class StepFailed(FlowFabricError):
-    """The step failed in an earlier run; its exception class `type` is unknown in this process."""
+    """The step failed in an earlier run; this process does not know the error's class (`type`)."""
 
     @property
     def step(self) -> str:
@@ -715,4 +715,4 @@ class WaitTimeout(FlowFabricError, TimeoutError):
 
 
 class FlowCancelTimeout(FlowFabricError, TimeoutError):
-    """Not all members ended in time. The flow is cancelled; the remaining members still end."""
+    """Not all members ended in time. The flow is cancelled; the remaining members end later."""

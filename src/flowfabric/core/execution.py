@@ -71,7 +71,7 @@ class Route:
             ) from None
 
     def check(self) -> None:
-        """Refuse invalid names before the call, as the engine would."""
+        """Refuse invalid names, as the engine would. The error names the field."""
         check_name("namespace", self.namespace)
         check_lane(self.lane)
         check_name("task", self.task)
@@ -123,9 +123,9 @@ class Submission:
     fair_key: str | None = None
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as the engine would, and name the field.
+        """Refuse invalid fields, as the engine would. The error names the field.
 
-        The route is checked once, when it is registered.
+        The route is not checked here: it is checked once, when it is registered.
         """
         check_priority(self.priority)
         if not self.id.uuid.int:
@@ -196,7 +196,7 @@ class Alike(Sequence[Submission]):
     payloads: list[bytes] = field(repr=False)
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as `Submission.check` would."""
+        """Refuse invalid fields, as `Submission.check` does for a single submission."""
         self.shared.check()
         for payload in self.payloads:
             if len(payload) > MAX_PAYLOAD_BYTES:
@@ -284,7 +284,7 @@ class Claimed:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether the execution may have crashed its workers.
+        """Whether the execution is a suspect: it has possibly crashed its workers.
 
         A suspect must run alone in its process.
         """
@@ -357,11 +357,13 @@ CANCEL_SOURCES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Steered:
-    """The answer to an operation on one execution, with its state afterwards.
+    """The answer to an operation on one execution, with the state in which the execution is now.
 
-    `outcome` says what was done. `already_applied` means that nothing was done now, because the
-    execution no longer has the expected version. An earlier send of the same operation may have
-    changed it. `already_satisfied` means that there was nothing to do; `detail` says why.
+    `outcome` says what was done. Two outcomes mean that this call did nothing:
+
+    - `already_applied`: the execution no longer has the expected version. Perhaps an earlier send
+      of the same operation has changed the version.
+    - `already_satisfied`: there was nothing to do; `detail` says why.
     """
 
     id: ExecutionId
@@ -568,7 +570,7 @@ class ExecutionFilter:
     is_crash_loop: bool | None = None
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as the engine would, and name the field."""
+        """Refuse invalid fields, as the engine would. The error names the field."""
         for name in ("states", "lanes", "tasks"):
             values = getattr(self, name)
             if values is None:
@@ -618,9 +620,10 @@ class ExecutionPage:
 
 @dataclass(frozen=True, slots=True)
 class IdPage:
-    """One page of ids, ascending. `cursor` is the last id if more follow, otherwise None.
+    """One page of ids, ascending.
 
-    `missing` holds the partitions that could not be reached.
+    `cursor` is the id after which the next page begins; it is None on the last page. `missing`
+    holds the partitions that could not be reached.
     """
 
     ids: list[ExecutionId]
@@ -662,10 +665,11 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True)
 class FailureGroups:
-    """Groups of failures, the largest first, counted among the `seen` newest failures.
+    """Groups of failures, the largest first.
 
-    `is_more` means that older failures were not read. `missing` names the partitions that could not
-    be reached.
+    Only the newest failures were read: `seen` is the number of failures in all groups. `is_more`
+    means that there are perhaps failures that were not read. `missing` names the partitions that
+    could not be reached.
     """
 
     groups: list[FailureGroup]
@@ -690,7 +694,7 @@ class ExpiredLease:
 
     @property
     def cursor(self) -> tuple[datetime, ExecutionId]:
-        """The cursor to continue a list after this lease."""
+        """The cursor for the page that begins after this lease."""
         return self.lease_expires_at, self.id
 
 
@@ -720,7 +724,7 @@ class AttemptInfo:
     def trace(self, *, is_whole: bool = True) -> str:
         """Return the traceback of the failure, or '' if there is none.
 
-        Without `is_whole`, the lines of flowfabric's own code are left out.
+        If `is_whole` is false, the lines of flowfabric's own code are left out.
         """
         return trace_of(self.failure_detail, is_whole=is_whole)
 
@@ -755,7 +759,7 @@ class EventPage:
     """A page of events, with the cursor after them. `has_more` means that more events already
     exist.
 
-    `missing` lists the partitions that could not be reached. The cursor keeps its position in them.
+    `missing` lists the partitions that could not be reached. Their events come on a later page.
     """
 
     events: list[Event]

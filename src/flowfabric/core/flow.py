@@ -1,7 +1,7 @@
 """Flows: graphs of executions, as submitted and as read.
 
-This module does not use the database. It checks a whole graph before it is sent, and its errors use
-the caller's names.
+This module does not use the database. It checks a whole graph before the graph is sent. The errors
+use the names that the caller gave to the nodes.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class FlowState(StrEnum):
     - `blocked`: a member waits for something other than a worker.
     - `open`: none of these applies.
 
-    A member is needed unless it has downstream members, and all their edge groups were satisfied
-    without it.
+    A member is not needed if other members depend on it, and every edge group with an edge from it
+    was satisfied. Every other member is needed.
     """
 
     OPEN = "open"
@@ -72,8 +72,8 @@ _ENDED = frozenset({FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class EdgeGroupPolicy:
-    """How many edges of a group must be satisfied, and what happens then to the other upstream
-    members."""
+    """How many edges of a group must be satisfied (`kind` and `k`). `on_satisfied` says whether
+    the other upstream members are then cancelled or run on."""
 
     kind: GroupPolicy = GroupPolicy.ALL_OF
     k: int | None = None
@@ -154,7 +154,7 @@ class Node:
 class Edge:
     """A dependency between two nodes, which are given by their indexes in the graph.
 
-    With `ref`, the result of the upstream node is passed to the downstream node.
+    If `ref` is given, the result of the upstream node is passed to the downstream node.
     """
 
     upstream: int
@@ -195,7 +195,7 @@ class Graph:
     def in_order(self) -> Graph:
         """Return the graph with its nodes sorted: upstream before downstream.
 
-        Apart from that, nodes keep their order. Raises CycleDetected if the graph has a cycle.
+        As far as possible, nodes keep their order. Raises CycleDetected if the graph has a cycle.
         """
         if all(edge.upstream < edge.downstream for edge in self.edges):
             return self
@@ -212,7 +212,7 @@ class Graph:
         )
 
     def check(self) -> None:
-        """Refuse an invalid graph before the call, as the engine would, and name the field."""
+        """Refuse an invalid graph, as the engine would. The error names the field."""
         check_text("flow_kind", self.kind, MAX_KIND_BYTES)
         check_tags(self.tags)
         if self.creator is not None:
@@ -340,8 +340,8 @@ def _cycle(
 ) -> CycleDetected:
     """Return the error that shows one cycle.
 
-    Every node that could not be sorted waits for another of these nodes. A walk upstream therefore
-    meets a node twice; the nodes in between are a cycle.
+    Every node that could not be sorted waits for another node that could not be sorted. So a walk
+    upstream comes to some node twice. The nodes between the two visits are a cycle.
     """
     upstream: dict[int, int] = {}
     for index, others in enumerate(downstreams):
@@ -433,7 +433,7 @@ class GroupInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlowInfo:
-    """One flow without its members. `state` is open or cancelled, whatever the members do."""
+    """One flow without its members. `state` is `open` or `cancelled`; members do not affect it."""
 
     id: FlowId
     namespace: str
@@ -473,9 +473,10 @@ class FlowListed:
 
 @dataclass(frozen=True, slots=True)
 class FlowPage:
-    """A page of flows sorted by id. `after` is the last id if more follow, otherwise None.
+    """One page of a list of flows.
 
-    `missing` holds the partitions that could not be reached.
+    `after` is the id after which the next page begins; it is None on the last page. `missing` holds
+    the partitions that could not be reached.
     """
 
     flows: list[FlowListed]
@@ -485,7 +486,7 @@ class FlowPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeInfo:
-    """One dependency."""
+    """One dependency of a flow: its edge, and how it was resolved if it was."""
 
     flow_id: FlowId
     edge_id: UUID
@@ -558,8 +559,8 @@ class FlowEligibility(StrEnum):
 class FlowInput:
     """The result of one upstream member, as an input of a member.
 
-    `is_counted` marks the successes that decided the edge group. They stay the same in all attempts
-    of the member.
+    `is_counted` marks an input whose edge was satisfied when its edge group was decided. The inputs
+    with this mark are the same in all attempts of the member.
     """
 
     execution_id: ExecutionId
@@ -610,7 +611,7 @@ class FlowCancellation:
 
 @dataclass(frozen=True, slots=True)
 class MembersCancelled:
-    """The answer to one call that cancelled the next members of a cancelled flow."""
+    """The answer to `cancel_members`: how many members this call cancelled, and what is left."""
 
     handled: int
     # How many members must still be cancelled, and how many keep running, because the cancel

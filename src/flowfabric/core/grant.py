@@ -1,4 +1,4 @@
-"""Grants: an execution that is reserved for one worker for a short time."""
+"""Grants. A grant reserves an execution for one worker for a short time."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ KEY_BYTES = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """Everything that a worker needs to claim an execution that is reserved for it.
+    """Everything that a worker needs to claim the execution that is reserved for it.
 
-    The key is a secret: with it and the worker's name, any process can use the grant, once.
+    The key is a secret: any process that knows it and the worker's name can use the grant once.
     """
 
     id: ExecutionId

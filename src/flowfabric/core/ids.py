@@ -129,7 +129,7 @@ class ExecutionId(PartitionedId):
 
 
 class FlowId(PartitionedId):
-    """The id of a flow. Its members live in its partition."""
+    """The id of a flow. All members of the flow are in the partition of this id."""
 
     __slots__ = ()
 
@@ -142,7 +142,7 @@ def noun_of(kind: type[PartitionedId]) -> str:
 
 
 def partition_of(data: bytes, partitions: int) -> int:
-    """Compute a partition from bytes with CRC-16/XMODEM, as every client does."""
+    """Compute a partition from bytes with CRC-16/XMODEM. All clients compute it in this way."""
     if partitions < 1:
         raise ValueError(f"partitions must be at least 1, not {partitions}")
     return crc_hqx(data, 0) % partitions
@@ -349,9 +349,10 @@ def _mint_many_in(ticks: range, partition: int, partitions: int) -> list[UUID | 
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return, for each value of the counter, a number to XOR into the checksum of a UUIDv7.
+    """Return a table: what each value of the counter adds to the checksum of a UUIDv7.
 
-    A UUID is checksummed first without its version and its counter. The number adds both.
+    A checksum is first computed with zeros in place of the version and the counter. The XOR of that
+    checksum and an entry of the table is the checksum of the UUID with its version and counter.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 

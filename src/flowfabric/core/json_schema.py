@@ -57,8 +57,8 @@ def find_problem(document: Any, value: Any) -> str | None:
     """Return the first part of a value that does not fit the schema, and why; None if the value
     fits.
 
-    Only the keywords about types, members and limits are checked. Other keywords, such as `pattern`
-    and `format`, are ignored here.
+    Only the keywords about types, choices, properties, items and limits are checked here. All other
+    keywords, such as `pattern` and `format`, are ignored.
     """
     found = _problem(document, value, _Root(document), "", 0)
     if found is None:
@@ -68,11 +68,11 @@ def find_problem(document: Any, value: Any) -> str | None:
 
 
 def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
-    """Return the first keyword with an invalid value in a schema, and why it is invalid; None if
-    all values are valid.
+    """Return the first flaw of a schema: the keyword with an invalid value, and what its value must
+    be. Return None if the schema has no flaw.
 
-    A program in another language may register any JSON as a schema. Forms and checks read only
-    schemas without flaws.
+    A program in another language can register any JSON as a schema. Only schemas without flaws are
+    used for forms and for checks of values.
     """
     if depth > _MAX_DEPTH:
         return f"{path}: is nested too deeply"
@@ -98,7 +98,7 @@ def find_flaw(schema: Any, path: str = "", depth: int = 0) -> str | None:
 
 
 def _wanted(name: str, value: Any) -> str | None:
-    """Return the type that the value of a keyword must have; None if it already has that type."""
+    """Return the type that the value of a keyword must have; None if the value has this type."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if name in _SCHEMAS_BY_NAME:
         return None if isinstance(value, dict) else "an object"

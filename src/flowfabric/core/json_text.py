@@ -1,4 +1,4 @@
-"""Read JSON by its standard. Python also reads NaN and infinite numbers, which are not JSON."""
+"""Read JSON strictly: refuse NaN and infinite numbers, which Python would accept."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
 
 
 class NotFinite(ValueError):
-    """A text has a number that JSON does not have. `path` holds the names and positions that lead
-    to the number.
+    """A text contains NaN or an infinite number, which are not JSON. `path` holds the names and
+    list indexes that lead to the number.
     """
 
     def __init__(self, path: tuple[str, ...] = ()) -> None:

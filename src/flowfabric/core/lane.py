@@ -20,8 +20,8 @@ class LaneOptions:
     """How many executions of a lane run at once, how many start in a window, and how keys take
     turns.
 
-    `fair_by` is the name of an argument: executions with different values of it take turns.
-    `weights` gives some of these values more turns; every other value gets one turn.
+    `fair_by` is the name of an argument: executions with different values of this argument take
+    turns. `weights` says how many turns a value gets for each turn of a value without a weight.
     """
 
     concurrency: int | None = None
@@ -60,9 +60,11 @@ class LaneOptions:
 
 @dataclass(frozen=True, slots=True)
 class LaneTraffic:
-    """The traffic of one lane. A count is exact unless its `is_more` flag is set.
+    """The traffic of one lane.
 
-    Submitted, completed, retried and failed executions are counted over the last `seconds`.
+    A count can be too low if its flag is set: `is_more_waiting`, `is_more_in_line`, or
+    `is_more_timed` for `delayed` and `active`. `submitted`, `completed`, `retried` and `failed`
+    are counts over the last `seconds`.
     """
 
     namespace: str
@@ -90,9 +92,11 @@ class LaneTraffic:
 
 
 def joined_traffic(parts: Sequence[LaneTraffic], is_incomplete: bool = False) -> LaneTraffic:
-    """Join the traffic of one lane in several partitions.
+    """Add up the traffic of one lane in several partitions.
 
-    Counts over a shorter time are scaled up to the longest time, so that rates add up.
+    If a partition counted over a shorter time than another, the counts of this partition are scaled
+    up to the longest time. `is_incomplete` means that a partition is missing, so that the sums can
+    be too low.
     """
     first, seconds = parts[0], max(part.seconds for part in parts)
     running: Counter[str] = Counter()

@@ -84,10 +84,11 @@ class Limit:
 
     `Limit("openai", concurrency=10, rate="100/min")`. Tasks that name the same limit share it.
     `key` is the name of an argument of the task, or a function whose parameters are named like
-    arguments of the task. With `key`, every value of the key has its own slots and its own rate.
+    arguments of the task. If `key` is given, every value of the key has its own slots and its own
+    rate.
 
-    An execution over the limit waits in a line. With `overflow="refuse"`, a submission for which
-    there is no room raises LimitReached, and nothing is stored.
+    An execution for which there is no room waits in a line. If `overflow` is `"refuse"`, its
+    submission raises LimitReached instead, and nothing is stored.
 
     A limit without numbers uses the numbers that another task or an operator has given.
     """
@@ -146,14 +147,17 @@ class Budget:
     reports what it used with `ctx.usage(tokens=120, usd="0.02")`. Money is text, a Decimal or a
     whole number, never a float. `amounts` holds limits of other dimensions, as whole numbers.
 
-    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`. A
-    timedelta resets it at this interval, counted from its creation. Without `period`, it is never
-    reset. While a budget has no room, no execution under it starts.
+    `period` says when the budget is reset: each hour, day, week or month in the time zone `tz`. If
+    `period` is a timedelta, the budget is reset at this interval, counted from the creation of the
+    budget. If `period` is None, the budget is never reset. While a budget has no room, no execution
+    under it starts.
 
-    `on_exceed` decides about a report that exceeds a limit. With `"fail"`, the report is not
-    counted and raises BudgetExceeded in the handler. With `"suspend"`, it is not counted, and the
-    execution waits until the budget is reset or raised. With `"warn"`, it is counted, and an event
-    is written.
+    `on_exceed` decides what follows if a report exceeds a limit:
+
+    - `"fail"`: the report is not counted, and it raises BudgetExceeded in the handler.
+    - `"suspend"`: the report is not counted, and the execution waits until the budget is reset or
+      raised.
+    - `"warn"`: the report is counted, and an event is written.
     """
 
     name: str
@@ -234,8 +238,8 @@ class Budget:
 class Gate:
     """The counter of one limit for one key. The key is '' if the limit has no key.
 
-    The id is a hash, and the engine computes the same hash. If a `Limit` has keys, its gate with
-    the key '' only declares the limit. The engine does not store this gate.
+    The id is a hash, and the engine computes the same hash. If a `Limit` has a key, its gate with
+    the key '' only declares the limit, and the engine does not store this gate.
     """
 
     namespace: str
@@ -357,14 +361,17 @@ def money(amount: int) -> str:
 
 
 def amount_text(dimension: str, amount: int | None) -> str:
-    """Return an amount of a dimension for people; a missing limit is a dash."""
+    """Return an amount of a dimension as text for people. Return a dash for None."""
     if amount is None:
         return "-"
     return money(amount) if dimension == USD else str(amount)
 
 
 def dimensions(_what: str, /, **amounts: object) -> dict[str, int]:
-    """Return amounts by dimension as the engine counts them. An amount that is None is left out."""
+    """Check amounts, and return them by dimension as whole numbers. Money is in millionths.
+
+    An amount that is None is left out. `_what` is the first part of the field that an error names.
+    """
     found: dict[str, int] = {}
     for name, amount in amounts.items():
         if amount is None:
@@ -434,9 +441,9 @@ def key_names(field: str, key: Key, known: Sequence[str], task: str) -> tuple[st
 
 
 def several(field: str, kind: type[T], given: T | Sequence[T] | None) -> tuple[T, ...]:
-    """Return one or several limits as a tuple.
+    """Return the given limits as a tuple: one limit, a sequence of limits, or None.
 
-    Refuse a value that is not a limit, and two limits with the same name.
+    Refuse a value that is not of the class `kind`, and two limits with the same name.
     """
     if given is None:
         return ()

@@ -32,9 +32,9 @@ class Counted:
     counts: Sequence[int] = ()
 
     def percentile(self, share: float) -> timedelta | None:
-        """Return the latency that this share (0 to 1) of the executions did not exceed.
+        """Return a percentile of the latencies: the median for 0.5, the maximum for 1.
 
-        The latency is accurate to 5 %. Return None if no latency was counted.
+        The result is accurate to 5 %. Return None if no latency was counted.
         """
         if not 0 <= share <= 1:
             raise InvalidInput(field="share", problem="must be from 0 to 1")
@@ -48,7 +48,7 @@ class Counted:
 
 
 def together(parts: Iterable[Counted]) -> Counted:
-    """Add up several counts. The sum has the start, lane, task and kind of the first."""
+    """Add up several counts. The sum gets the start, lane, task and kind of the first count."""
     found = list(parts)
     sketch: Counter[int] = Counter()
     for one in found:

@@ -1,4 +1,4 @@
-"""How many partitions a database has, and the rows that a read of all partitions found."""
+"""Records about partitions: their number, and the rows that a read of all partitions found."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Found(list[T]):
 class PartitionNumbers:
     """How many partitions exist.
 
-    `minted` of them are used for new ids, `keyed` of them for idempotency keys. `grace_left` is the
-    time until new ids use all existing partitions.
+    `minted` is the number of partitions that new ids use. `keyed` is the number of partitions that
+    idempotency keys use. `grace_left` is the time until new ids use all existing partitions.
     """
 
     partitions: int

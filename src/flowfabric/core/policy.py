@@ -30,8 +30,8 @@ class Exponential:
     """Wait longer before every retry: start with `initial`, multiply by `multiplier`, up to
     `maximum`.
 
-    With `jitter`, each wait is shortened at random by up to a half, so that retries do not all come
-    at once.
+    If `jitter` is set, each wait is shortened at random by up to a half. Otherwise executions that
+    failed together would all be retried at the same moment.
     """
 
     initial: timedelta = timedelta(seconds=1)
@@ -62,11 +62,12 @@ class Retry:
     """Try a failed execution again, up to `max_retries` times after the first attempt.
 
     Exceptions of the classes in `retry_on` (default: all) are retried, unless their class is also
-    in `never_on`. An exception group is retried if each of its members would be retried.
+    in `never_on`. An exception group is retried if each of its members would be retried. But if
+    `retry_on` names a class of exception groups, a group is judged by its own class.
 
     If the classes allow a retry, the worker calls `when(error, attempt)`, where `attempt` counts
-    from 1. If `when` returns False, the execution fails. With `respect_retry_after`, an HTTP error
-    with a Retry-After header is retried at the time that the header gives.
+    from 1. If `when` returns False, the execution fails. If `respect_retry_after` is set, an HTTP
+    error with a Retry-After header is retried at the time that the header gives.
     """
 
     max_retries: int = 3
@@ -95,7 +96,7 @@ class Retry:
             )
 
     def allows(self, error: BaseException) -> bool:
-        """Return whether an error is retried, judged by its class."""
+        """Return whether the class of an error allows a retry."""
         if isinstance(error, self.never_on):
             return False
         if isinstance(error, BaseExceptionGroup) and not names_groups(self.retry_on):
@@ -121,8 +122,8 @@ class StreamPolicy:
     """How much a stream keeps, and how long.
 
     A stream keeps about `max_frames` of its newest durable frames (default: all). A stream refuses
-    frames beyond `max_bytes` (default: 64 MiB). Frames are deleted `retention` after the end of
-    their execution (default: together with the execution).
+    frames beyond `max_bytes` (default: 64 MiB). Frames are deleted when `retention` has
+    passed since the end of their execution (default: together with the execution).
     """
 
     max_frames: int | None = None

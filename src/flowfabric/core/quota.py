@@ -18,8 +18,8 @@ MORE_IN_LINE = 10_001
 class QuotaInfo:
     """A quota: the limits in force, the limits that code declared, and the last change.
 
-    `is_set` says whether an operator has set limits for all keys. `keys_set` counts the keys that
-    have separate limits, set by an operator.
+    `is_set` says whether an operator has set limits for all keys. `keys_set` is the number of keys
+    for which an operator has set separate limits.
     """
 
     namespace: str
@@ -44,10 +44,10 @@ class QuotaInfo:
 class GateInfo:
     """The counter of a quota for one key, and the executions that wait in line for it.
 
-    `running` counts the slots that are taken. `tickets` says how many of these slots belong to
-    callers outside executions (`check_admission`). `started` counts the starts within the last
-    `rate_window`. `in_line` counts the waiting executions exactly up to 10 000; 10 001 means more.
-    If an operator set the limits in force, `is_set` is true, and `reason` says why.
+    `running` is the number of taken slots. `tickets` says how many of these slots belong to callers
+    outside executions (`check_admission`). `started` is the number of starts within the last
+    `rate_window`. `in_line` is the number of waiting executions; 10 001 means more than 10 000.
+    `is_set` says whether an operator has set the limits, and `reason` says why.
     """
 
     gate_id: int
@@ -66,7 +66,10 @@ class GateInfo:
     changed_at: datetime | None
 
     def plus(self, other: GateInfo) -> GateInfo:
-        """Add up the counters of two partitions. `opens_at` is the earlier of their two times."""
+        """Return the sum of this record and the same gate's record of another partition.
+
+        `opens_at` is the earlier of the two times.
+        """
         opens = [at for at in (self.opens_at, other.opens_at) if at is not None]
         return replace(
             self,
@@ -93,8 +96,8 @@ class QuotaChange:
 class Admission:
     """The answer to a caller that asked for a slot of a quota.
 
-    If `is_admitted` is False, `outcome` says why. `retry_at` is when to ask again, or None
-    if that is not known.
+    If `is_admitted` is False, `outcome` says why. `retry_at` is the time to ask again, or None if
+    this time is not known.
     """
 
     outcome: str
@@ -108,12 +111,13 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class BudgetInfo:
-    """A budget of one key: its usage in this period, and the limits in force.
+    """A budget for one key: its usage in this period, and the limits in force.
 
-    Money (the dimension `usd`) is in millionths. `raised` names the dimensions whose limit an
-    operator set. While `is_shut`, no execution under the budget starts. `in_line` counts the
-    executions that wait for the budget, exactly up to 10 000; 10 001 means more. Executions of the
-    partitions in `missing` are not counted, because these partitions did not answer.
+    Money (the dimension `usd`) is in millionths. `raised` lists the dimensions for which an
+    operator has set the limit. While `is_shut` is true, no execution under the budget starts.
+    `in_line` is the number of executions that wait for the budget; 10 001 means more than 10 000.
+    Executions of the partitions in `missing` are not counted, because these partitions did not
+    answer.
     """
 
     budget_id: int
@@ -148,8 +152,15 @@ class BudgetInfo:
 class UsageAnswer:
     """The answer to a report of usage.
 
-    The outcome is `ok`, `soft_breach` (counted), `hard_breach` (not counted), `already_applied` or
-    `suspended`. The detail names the budget, the key, the dimension and the limit.
+    `outcome` is one of these words:
+
+    - `ok`: the usage was counted.
+    - `soft_breach`: the usage was counted, and it is over a limit.
+    - `hard_breach`: the usage was not counted.
+    - `already_applied`: an earlier report with the same dedup key was counted.
+    - `suspended`: the usage was not counted, and the execution waits for room in the budget.
+
+    `detail` names the budget, the key, the dimension and the limit of a breach.
     """
 
     outcome: str

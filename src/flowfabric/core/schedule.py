@@ -86,8 +86,9 @@ class Rule:
         return self._calendar(moment)
 
     def latest(self, first: datetime, now: datetime) -> datetime:
-        """Return the last moment between `first` and `now` at which the rule fires, or `first` if
-        there is none.
+        """Return the last moment between `first` and `now` at which the rule fires.
+
+        If the rule does not fire between them, return `first`.
         """
         if self.every is not None:
             return max(first, self.after(now) - self.every)
@@ -206,8 +207,9 @@ def plan(
 ) -> Plan:
     """Return the times that must fire, from `next_at` (the first time that has not fired) to `now`.
 
-    `all`: every time fires, in order, at most `most` per call. `once`: only the latest time fires.
-    `skip`: only the latest time fires, unless it is more than GRACE ago.
+    The misfire rule decides. `all`: every time fires, in order, at most `most` times per call.
+    `once`: only the latest time fires. `skip`: the latest time fires if it is at most GRACE ago;
+    otherwise none fires.
     """
     if misfire is Misfire.ALL:
         due = [next_at]
@@ -222,7 +224,7 @@ def plan(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleInfo:
-    """A stored schedule."""
+    """A stored schedule: its rule, what it submits, and when it fired and will fire."""
 
     namespace: str
     app: str
@@ -257,7 +259,7 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSchedule:
-    """A schedule that is due."""
+    """What a worker needs to know of a schedule that is due, to fire it."""
 
     name: str
     schedule_id: UUID
@@ -268,7 +270,7 @@ class DueSchedule:
 
 
 def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
-    """Build a rule from five cron fields; raise InvalidInput that explains what is wrong."""
+    """Build a rule from a cron expression; if it is wrong, raise InvalidInput with the reason."""
     if not isinstance(expression, str):
         raise InvalidInput(field="cron", problem=f"must be text, not {type(expression).__name__}")
     text = " ".join(expression.split())
@@ -301,7 +303,7 @@ def cron_rule(expression: str, tz: str | tzinfo = "UTC") -> Rule:
 def every_rule(every: timedelta, start: datetime | None = None) -> Rule:
     """Build a rule that fires at equal intervals, counted from `start`.
 
-    Without `start`, the intervals are counted from the time when the schedule is first declared.
+    If `start` is None, the intervals are counted from the time when the schedule is first declared.
     """
     if not isinstance(every, timedelta):
         raise InvalidInput(
@@ -339,7 +341,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def zone_name(tz: str | tzinfo) -> str:
-    """Return the name of a time zone that may be given as text or as a ZoneInfo."""
+    """Return the name of a time zone, which is given as text, as a ZoneInfo or as UTC."""
     from zoneinfo import ZoneInfo
 
     if isinstance(tz, ZoneInfo) and tz.key:
@@ -356,9 +358,9 @@ def zone_name(tz: str | tzinfo) -> str:
 
 @cache
 def zone(name: str) -> tzinfo:
-    """Return the time zone of this name.
+    """Return the time zone with this name.
 
-    If there is none, raise InvalidInput, which suggests a similar name.
+    If there is no such time zone, raise InvalidInput, which suggests a similar name.
     """
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 

@@ -87,8 +87,9 @@ class Signal:
 class Delivered:
     """The answer to a signal: its id, and whether it is a duplicate of an earlier signal.
 
-    `effect` is `woken` (it woke the execution), `buffered` (it is kept for a wait) or `stored` (the
-    execution was busy, or the signal is part of an open transaction).
+    `effect` is `woken` (the signal woke the execution), `buffered` (the signal is kept for a wait)
+    or `stored` (the signal is not noticed yet: the execution was busy, or the signal is part of an
+    open transaction).
     """
 
     id: UUID
@@ -98,7 +99,7 @@ class Delivered:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Wait:
-    """A wait of a handler: a step of its journal, with the condition that it waits for."""
+    """A wait of a handler: a step of the journal, with the condition that the handler waits for."""
 
     name: str
     occurrence: int
@@ -195,8 +196,9 @@ class Suspended:
 class PendingWaitpoint:
     """An open waitpoint, without its token.
 
-    `required_signal_names` are the names of the signals that it takes; empty if it takes every
-    name. `token_fingerprint` is the beginning of the digest of its token.
+    `required_signal_names` lists the names of the signals that the waitpoint takes. The list is
+    empty if the waitpoint takes signals of every name. `token_fingerprint` is the beginning of the
+    digest of the token.
     """
 
     waitpoint_id: UUID
@@ -224,8 +226,8 @@ class WaitpointState(StrEnum):
 class AskedWaitpoint:
     """What the holder of a token sees: a question with details, or a request for a value.
 
-    `decision` is the answer to an approval: approved or rejected. `schema` is the JSON Schema of
-    the value, or None if no type is declared.
+    `decision` is the answer that was given to a question: approved or rejected. `schema` is the
+    JSON Schema of the value, or None if no type is declared.
     """
 
     state: WaitpointState
@@ -293,7 +295,7 @@ def encode_comment(comment: str | None) -> bytes | None:
 
 
 def read_comment(payload: bytes | None) -> str | None:
-    """Return the comment of an answer; None if there is none."""
+    """Return the comment of an answer, or None if the answer has no comment."""
     try:
         comment = json.loads(payload or b"null")["comment"]
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -303,7 +305,11 @@ def read_comment(payload: bytes | None) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HmacKey:
-    """A key that signs tokens, without its secret. `expires_at` is None for the current key."""
+    """An hmac key. The record does not contain the secret of the key.
+
+    The current key (`is_active`) signs new tokens and has no `expires_at`. An old key only verifies
+    tokens, until `expires_at`.
+    """
 
     kid: str
     is_active: bool
@@ -313,7 +319,7 @@ class HmacKey:
 
 @dataclass(frozen=True, slots=True)
 class Rotation:
-    """The answer to a rotation: the key that signs now, and the previous key."""
+    """The answer to a rotation of the hmac key: the new key and the previous key."""
 
     outcome: str
     kid: str
@@ -328,7 +334,8 @@ _TOKEN = re.compile(r"ffw_[A-Za-z0-9_-]{92,144}")
 def token_address(token: str) -> ExecutionId:
     """Return the execution that a token names. The engine verifies the token.
 
-    For a text that cannot be a token, return an address that the engine refuses like a wrong token.
+    If the text cannot be a token, return the id of an execution that does not exist. The engine
+    then refuses the text like a wrong token.
     """
     nowhere = ExecutionId.of(0, UUID(int=0))
     if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
@@ -356,7 +363,7 @@ class PendingWait:
 
     @property
     def signal(self) -> str | None:
-        """The name of the signal, if the condition is a single signal."""
+        """The name of the signal if the condition is a single signal, else None."""
         return self.condition.get("signal")
 
 

@@ -198,7 +198,10 @@ class Misfire(StrEnum):
 
 
 class HookKind(StrEnum):
-    """When a hook is called. `failure`: failed, expired or skipped. `end`: after every outcome."""
+    """The outcomes after which a hook runs.
+
+    `failure` stands for the outcomes failed, expired and skipped. `end` stands for every outcome.
+    """
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -215,7 +218,7 @@ class ScheduleState(StrEnum):
 
 
 class FlowCancelPolicy(StrEnum):
-    """Which members are cancelled with their flow: all, all that are not running, or none."""
+    """Which members are cancelled with their flow: all, only members that do not run, or none."""
 
     CANCEL_ALL = "cancel_all"
     CANCEL_PENDING = "cancel_pending"
@@ -229,7 +232,7 @@ class DependencyKind(StrEnum):
 
 
 class Resolution(StrEnum):
-    """Whether an edge is satisfied."""
+    """Whether an edge is satisfied, cannot be satisfied any more, or is not decided yet."""
 
     UNSATISFIED = "unsatisfied"
     SATISFIED = "satisfied"
@@ -271,14 +274,14 @@ class WorkerEventKind(StrEnum):
 
 
 class Overflow(StrEnum):
-    """What happens to a submission when its quota has no room."""
+    """What happens to a submission if its quota has no room."""
 
     QUEUE = "queue"
     REFUSE = "refuse"
 
 
 class OnExceed(StrEnum):
-    """What happens when usage would pass a hard limit of a budget."""
+    """What happens when a report of usage would exceed a hard limit of a budget."""
 
     FAIL = "fail"
     SUSPEND = "suspend"
@@ -286,7 +289,7 @@ class OnExceed(StrEnum):
 
 
 class BudgetPeriod(StrEnum):
-    """How often a budget is reset. `interval`: at a fixed interval, counted from its creation."""
+    """How often a budget is reset. `interval`: at a fixed interval from the budget's creation."""
 
     HOUR = "hour"
     DAY = "day"
@@ -296,7 +299,7 @@ class BudgetPeriod(StrEnum):
 
 
 class StreamMode(StrEnum):
-    """The mode of a frame. `rewind` is no frame: it tells readers that frames are sent again."""
+    """The mode of a frame. A `rewind` is not a frame: it says that frames are sent again."""
 
     DURABLE = "durable"
     SUMMARY = "summary"

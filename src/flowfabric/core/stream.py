@@ -70,8 +70,8 @@ class OutgoingFrame:
 class Chunk:
     """Consecutive frames that are stored as one row.
 
-    They have the same mode, the same ttl, and the same number of journal entries before them.
-    `first_no` is the number of the first frame.
+    All frames of a chunk have the same mode, the same ttl and the same position. `first_no` is the
+    number of the first frame.
     """
 
     frames: list[OutgoingFrame]
@@ -106,9 +106,9 @@ class Frame(Generic[T_co]):
 
 @dataclass(frozen=True, slots=True)
 class Rewind:
-    """The handler has started again, and sends frames again: forget the frames after `to`.
+    """The handler has started again and sends frames again: forget all frames after the id `to`.
 
-    `to` is 0-0 if no frame stays.
+    If no earlier frame stays valid, `to` is 0-0.
     """
 
     id: str
@@ -122,14 +122,14 @@ class Rewind:
 
 @dataclass(frozen=True, slots=True)
 class Truncated:
-    """Durable frames that you have not read were removed. All of them have an id below `before`."""
+    """Durable frames were removed before you read them. All of them have an id below `before`."""
 
     before: str
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The document that the summary frames of an execution have built."""
+    """The summary of an execution: the document that its summary frames have built."""
 
     document: dict[str, Any]
     version: int
@@ -154,7 +154,7 @@ def parse_id(id: str | None, field: str = "since") -> Position:
 
 
 def patch_problem(payload: bytes) -> str | None:
-    """Return what is wrong with a summary patch, or None."""
+    """Return what is wrong with a summary patch, or None if the patch is valid."""
     try:
         patch = json.loads(payload)
     except (ValueError, RecursionError):

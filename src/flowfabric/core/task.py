@@ -13,9 +13,10 @@ MAX_SCHEMA_BYTES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class TaskName:
-    """A task that was registered or submitted.
+    """The name of a task that an app has registered or somebody has submitted.
 
-    `is_registered`: an app has registered it. `is_limited`: it has a quota or a budget.
+    `is_registered` says whether an app has registered the task. `is_limited` says whether the task
+    has a quota or a budget.
     """
 
     task: str
@@ -27,8 +28,9 @@ class TaskName:
 class TaskInfo:
     """A task as its app registered it.
 
-    `arguments` and `result` are JSON Schemas, or None if unknown. Each limit has a kind (quota or
-    budget) and a name. `is_keyed` says whether it has a key, `argument` which argument is the key.
+    `arguments` and `result` are JSON Schemas, or None if unknown. Each of the `limits` has these
+    fields: `kind` (quota or budget), `name`, `is_keyed` (whether the limit has a key) and
+    `argument` (the argument that is the key, or null).
     """
 
     namespace: str

@@ -12,7 +12,7 @@ _HARMFUL = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 def printable(text: str, *, lines: bool = False) -> str:
     """Put a text on one line, and replace characters that could control the terminal.
 
-    With `lines`, line ends and tabs are kept.
+    If `lines` is true, line ends and tabs stay in the text.
     """
     if text.isprintable():
         return text

@@ -36,12 +36,12 @@ def when(text: str, field: str) -> When:
 
 
 def past(moment: When, now: datetime) -> datetime:
-    """Return a moment unchanged. For a duration, return `now` minus the duration."""
+    """Return `moment` as a time. If it is a duration, count it back from `now`."""
     return moment if isinstance(moment, datetime) else now - moment
 
 
 def future(moment: When, now: datetime) -> datetime:
-    """Return a moment unchanged. For a duration, return `now` plus the duration."""
+    """Return `moment` as a time. If it is a duration, add it to `now`."""
     return moment if isinstance(moment, datetime) else now + moment
 
 

@@ -32,7 +32,7 @@ class Scope(StrEnum):
 
 
 def parse_scopes(words: Iterable[str]) -> tuple[Scope, ...]:
-    """Parse scopes; raise InvalidInput if a scope is unknown or none is given."""
+    """Parse scopes. Raise InvalidInput if a scope is unknown, or if no scope is given."""
     found = []
     for word in words:
         try:
@@ -47,7 +47,7 @@ def parse_scopes(words: Iterable[str]) -> tuple[Scope, ...]:
 
 
 def allowed_scopes(scopes: Iterable[Scope]) -> frozenset[Scope]:
-    """Return all scopes that these scopes include."""
+    """Return the given scopes and all scopes that they include."""
     given = frozenset(scopes)
     return frozenset(Scope) if Scope.ADMIN in given else given | {Scope.READ}
 
@@ -73,7 +73,7 @@ def shown_prefix(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NewToken:
-    """A token that was just made. Only this record has the token itself."""
+    """A token that was just made. No other record contains the token itself."""
 
     id: UUID
     token: str = field(repr=False)
@@ -85,7 +85,7 @@ class NewToken:
 
 @dataclass(frozen=True, slots=True)
 class ApiToken:
-    """A token of the HTTP server, without the token itself."""
+    """What the database knows of a token of the HTTP server. The token itself is not stored."""
 
     token_id: UUID
     prefix: str
@@ -103,7 +103,7 @@ class ApiToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenUse:
-    """The owner and the rights of a token that a request carries."""
+    """What the server knows of the token in a request: whose it is, and what it allows."""
 
     token_id: UUID
     name: str

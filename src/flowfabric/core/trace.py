@@ -66,7 +66,7 @@ def place_of(error: BaseException) -> str | None:
 
 @cache
 def _installed() -> tuple[str, ...]:
-    """Return where Python keeps its own modules and installed packages."""
+    """Return the folders of Python's own modules and of installed packages."""
     import sysconfig  # imported here: only a failure needs it
 
     return tuple({*sysconfig.get_paths().values()} - {sys.prefix, sys.base_prefix})
@@ -75,7 +75,8 @@ def _installed() -> tuple[str, ...]:
 def fold(trace: str, library: str = LIBRARY) -> str:
     """Remove flowfabric's own frames from the text of a traceback, and say how many were removed.
 
-    If all frames are flowfabric's own, they are removed only for an error that flowfabric defines.
+    If all frames are flowfabric's own, they are removed only if flowfabric defines the class of the
+    error.
     """
     kept: list[str] = []
     user_frames = folded = 0
@@ -98,7 +99,7 @@ def fold(trace: str, library: str = LIBRARY) -> str:
 
 
 def facts_of(detail: bytes | None) -> dict[str, Any]:
-    """Return type, message and trace of a stored failure."""
+    """Return the facts of a stored failure by name, such as its type, message and trace."""
     if detail is None:
         return {}
     try:
@@ -119,7 +120,8 @@ def _is_library(file: str, library: str, *, follows: bool) -> bool:
     """Return whether a frame of a traceback counts as flowfabric's own.
 
     flowfabric calls user code through some modules of Python, such as asyncio. A frame of such a
-    module counts, too, if the frame before it counts. `follows` says whether that one counts.
+    module also counts if the previous frame counts. `follows` says whether the previous frame
+    counts.
     """
     return file.startswith(library + os.sep) or (follows and file.endswith(_PASSAGES))
 

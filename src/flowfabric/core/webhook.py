@@ -1,9 +1,9 @@
-"""Webhooks: their records, and the rules about which URLs and addresses may be called.
+"""Webhooks: their records, and the rules about which URLs and addresses a worker calls.
 
-A webhook makes a worker call a URL that somebody stored in the database. Without rules, a stored
-URL could reach the private network of the worker. So a worker calls nothing by default: its
-settings list the hosts that it may call. A listed host is called only by https, and only if each of
-its addresses is public or in a network that the settings list.
+A webhook makes a worker call a URL that somebody stored in the database. If there were no rules, a
+stored URL could reach the private network of the worker. So a worker calls only hosts that its
+settings list; by default they list none. It calls a listed host only by https, and only if each
+address of the host is public or in a network that the settings list.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _SPECIAL: tuple[Network, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The parts of a URL whose form was checked: where to connect, and what to ask for."""
+    """The parts of a checked URL: where to connect, and what to ask for."""
 
     host: str
     port: int
@@ -78,7 +78,7 @@ class Target:
 
 
 def parse_webhook_url(url: str) -> Target:
-    """Check the form of a URL; raise InvalidInput if webhooks may not use it."""
+    """Return the parts of a URL; raise InvalidInput if its form is not allowed for webhooks."""
 
     def wrong(problem: str) -> InvalidInput:
         return InvalidInput(field="url", problem=problem)
@@ -125,14 +125,17 @@ def parse_webhook_url(url: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The hosts that a worker may call, and the private networks that are allowed."""
+    """The hosts that a worker is allowed to call, and the private networks that they can be in."""
 
     hosts: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()
 
     @classmethod
     def parse(cls, hosts: str, networks: str) -> Allowed:
-        """Parse two comma-separated lists: `*.example.org, example.net:8443` and `10.1.0.0/16`."""
+        """Parse two comma-separated lists.
+
+        For example, hosts are `*.example.org, example.net:8443`, and networks are `10.1.0.0/16`.
+        """
         found = []
         for entry in _entries(hosts):
             host, _, port = entry.lower().partition(":")
@@ -157,7 +160,7 @@ class Allowed:
         return cls(tuple(found), nets)
 
     def allows_host(self, host_and_port: str) -> bool:
-        """Return whether a host with its port is in `hosts`. `*.` stands for one or more labels."""
+        """Return whether a host with its port is in `hosts`. `*.` stands for all subdomains."""
         host, _, port = host_and_port.rpartition(":")
         return any(
             (name == host or (name.startswith("*.") and host.endswith(name[1:])))
@@ -166,7 +169,10 @@ class Allowed:
         )
 
     def check(self, target: Target, addresses: Sequence[Address]) -> Address:
-        """Return the address to connect to; raise Blocked unless all addresses may be called."""
+        """Return the address to connect to.
+
+        Raise Blocked if the rules forbid the host or any one of its addresses.
+        """
         if not self.allows_host(target.host_and_port):
             raise Blocked(
                 f"{target.host_and_port} is not in FLOWFABRIC_WEBHOOK_HOSTS of this worker"

@@ -18,7 +18,7 @@ LONE_CRASHES = 3
 
 
 class Dimension(StrEnum):
-    """What a reason is about."""
+    """What a reason is about, such as a lease or a quota."""
 
     END = "end"
     LEASE = "lease"
@@ -40,8 +40,8 @@ class Dimension(StrEnum):
 class Why:
     """A reason for the state of an execution.
 
-    `evidence` holds the facts. `changes_at` is the time at which the reason may change by itself.
-    `others` holds further reasons, and after them remarks: facts that are not reasons.
+    `evidence` contains the facts. `changes_at` is when the reason can change by itself, or None.
+    `others` contains the further reasons first, and then remarks, which are facts but no reasons.
     """
 
     id: ExecutionId
@@ -70,15 +70,17 @@ def _count(number: int, one: str, many: str | None = None) -> str:
 
 
 def _able(e: Evidence, name: str) -> str:
-    """Return how many workers can run the execution, in words. `name` is the noun for a worker."""
+    """Return in words how many workers can run the execution. `name` is the word for one worker."""
     if e["are_more_able"]:
         return f"more than {e['able_workers']} {name}s"
     return _count(e["able_workers"], name)
 
 
 def _part(evidence: Evidence, name: str, before: str, after: str = "") -> str:
-    """Return one fact with the text around it, or an empty string if the evidence lacks the
-    fact."""
+    """Return one fact between the texts `before` and `after`.
+
+    If the evidence does not contain the fact, return an empty string.
+    """
     value = evidence.get(name)
     if value is None:
         return ""

@@ -10,8 +10,8 @@ from datetime import datetime, timedelta
 class WorkerInfo:
     """One registered worker.
 
-    If `lanes` or `tasks` is None, the worker takes all of them. An empty `namespace` means all
-    namespaces.
+    If `lanes` is None, the worker takes all lanes; if `tasks` is None, all tasks. An empty
+    `namespace` means all namespaces.
     """
 
     namespace: str
@@ -45,7 +45,7 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The answer to a heartbeat: workers that must register again, and workers that must drain."""
+    """The answer to a heartbeat: which workers must register again, and which must drain."""
 
     register: list[str]
     drain: list[str]

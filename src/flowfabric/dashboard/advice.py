@@ -108,6 +108,6 @@ ADVICE: dict[str, Callable[[Evidence], str]] = {
 
 
 def advice_of(why: Why) -> str | None:
-    """Return what a person can do about a reason, or None if there is nothing to do."""
+    """Return in words what a person can do about a reason, or None if there is nothing to do."""
     advise = ADVICE.get(why.code)
     return None if advise is None else advise(why.evidence)

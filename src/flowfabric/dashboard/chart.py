@@ -49,10 +49,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: its columns, and the lines and words around them.
+    """A chart: its columns, the line between them, and the labels of its axes.
 
-    `line` is the height of the line between completed and failed. `numbers` and `times` label the
-    axes: each label is a position and a text. If a time has no room, its text is empty.
+    `line` is the height of the line between the completed and the failed executions. `numbers` and
+    `times` are the labels: each is a place on its axis and a text. If the text of a time does not
+    fit, it is empty.
     """
 
     step: timedelta
@@ -78,7 +79,8 @@ def draw_chart(
 ) -> Chart:
     """Return a chart of the executions that ended in the `window` after `since`.
 
-    Each column covers the time `step`. `found` has the counts for each of these times.
+    Each column stands for a time of the length `step`. `found` contains the counts of each of these
+    times.
     """
     completed, failed = _by_time(found, EventKind.COMPLETED), _by_time(found, EventKind.FAILED)
     above, below = _round(max(completed.values(), default=0)), max(failed.values(), default=0)
@@ -142,13 +144,13 @@ def _by_time(found: Sequence[Counted], kind: EventKind) -> dict[datetime, int]:
 
 
 def _round(number: int) -> int:
-    """Round a number up to a round number, at which an axis ends."""
+    """Return the number at which an axis ends: at least `number`, and a round one such as 600."""
     power = int("1" + "0" * (len(str(number)) - 1))
     return next(one * power for one in (0, *_ROUND) if one * power >= number)
 
 
 def _numbers(line: float, scale: float, above: int, below: int) -> list[tuple[float, str]]:
-    """Return the labels of the vertical axis: the height and the text of each."""
+    """Return the labels of the vertical axis, each as its height in the drawing and its text."""
     wanted = [(line, 0), (line - above * scale, above)]
     wanted.append((max(line + below * scale, BOTTOM if below else line), below))
     if not above % 2:

@@ -20,7 +20,7 @@ _LINKS_SHOWN = 10
 
 
 def links_of(why: Why) -> list[tuple[str, str]]:
-    """Return the text and the path of links to everything that a reason names."""
+    """Return links to what a reason names, each as its text and its path. Return at most ten."""
     found: dict[str, str] = {}
     for name, value in why.evidence.items():
         for id in _ID.findall(json.dumps(value, default=str)):
@@ -42,9 +42,9 @@ def links_of(why: Why) -> list[tuple[str, str]]:
 
 
 def differences(attempts: Sequence[AttemptInfo]) -> dict[int, str]:
-    """Return for each failed attempt the diff between the previous failure and its own.
+    """Compare each failed attempt with the previous failed attempt. Return the diffs by attempt.
 
-    An attempt without a difference is left out.
+    If the failures of two attempts do not differ, there is no diff.
     """
     found: dict[int, str] = {}
     before: AttemptInfo | None = None
@@ -75,9 +75,10 @@ def _lines(attempt: AttemptInfo) -> list[str]:
 def copies_of(info: ExecutionInfo, base: str) -> list[tuple[str, str]]:
     """Return an execution as commands and code to copy: for the shell, curl, Python and pytest.
 
-    Each text reads the execution, or submits a new one with the same arguments, lane, priority and
-    tags. The name of a task does not say where its code is, so the part before the last dot is
-    taken as the module.
+    The texts for the shell, curl and Python read the execution, and submit a new one with the same
+    arguments, lane, priority and tags. The text for pytest runs a new one with the same arguments.
+    The name of a task does not say where its code is, so the part before the last dot is taken as
+    the module.
     """
     id = str(info.id.uuid)
     arguments, options = _arguments(info), _options(info)
@@ -122,7 +123,7 @@ def copies_of(info: ExecutionInfo, base: str) -> list[tuple[str, str]]:
 
 
 def _options(info: ExecutionInfo) -> dict[str, object]:
-    """Return the options with which to submit an execution like this one."""
+    """Return the lane, the priority and the tags of an execution, as options of a new submit."""
     options: dict[str, object] = {"lane": info.lane}
     if info.priority:
         options["priority"] = info.priority
@@ -132,7 +133,7 @@ def _options(info: ExecutionInfo) -> dict[str, object]:
 
 
 def _arguments(info: ExecutionInfo) -> dict[str, object]:
-    """Return the arguments of an execution by name, if its payload is a JSON object."""
+    """Return the arguments of an execution by name. Return {} if the payload has no names."""
     try:
         found = json.loads(body_text(info.payload or b"{}"))
     except (ValueError, RecursionError):

@@ -69,8 +69,8 @@ BODY_SHOWN = 20_000
 def render(page: str, *, now: datetime, **facts: Any) -> str:
     """Return a page as HTML. `now` is the time of the database.
 
-    JSON may contain half of a surrogate pair, which cannot be encoded. It is shown as an escape
-    sequence.
+    JSON can contain half of a surrogate pair, which cannot be encoded. The page shows such a half
+    as an escape sequence.
     """
     html = _environment.get_template(f"{page}.html").render(now=now, **facts)
     return html.encode("utf-8", "backslashreplace").decode()
@@ -103,8 +103,9 @@ def _shown(value: Any) -> str:
 
 
 def _changes(before: Any, after: Any) -> list[tuple[str, str]]:
-    """Return what an operator changed: each name whose value differs, with the old and the new
-    value as one text.
+    """Return what an operator changed.
+
+    Each item is a name whose value differs, and a text with the old and the new value.
     """
     if not isinstance(before, dict) or not isinstance(after, dict):
         before, after = {}, after if isinstance(after, dict) else {"": after}
@@ -142,7 +143,7 @@ def _fact(value: Any) -> str:
 
 
 def _quoted(word: str) -> str:
-    """Return a word for the filter language: quoted if it has blanks or quotes."""
+    """Return a word as the filter language needs it: in quotes if it has blanks or quotes."""
     return shlex.quote(word)
 
 

@@ -1,7 +1,7 @@
 """Draws the life of one execution, or of all members of a flow, as bars over time.
 
-The bars are rectangles of an SVG inside the page. They have classes and no style of their own,
-because the pages forbid inline style.
+The bars are rectangles of an SVG inside the page. They have CSS classes, because the pages forbid
+inline style.
 """
 
 from __future__ import annotations
@@ -61,7 +61,10 @@ _ENDED = (
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One stretch of time, with its position in the picture."""
+    """One bar of a timeline: where it is in the drawing, and the time for which it stands.
+
+    `kind` is the CSS class of the bar.
+    """
 
     kind: str
     x: float
@@ -120,7 +123,10 @@ def draw_timeline(
 
 
 def times_spent(bars: Sequence[Bar]) -> list[tuple[str, str]]:
-    """Return the legend of a timeline: each class of its bars, and the total time of these bars."""
+    """Return the legend of a timeline: for each class of bars, the class and a text.
+
+    The text contains the total time of the bars of the class. For steps, it contains their number.
+    """
     found = []
     for kind, words in _LEGEND.items():
         those = [one for one in bars if one.kind == kind]
@@ -138,9 +144,9 @@ def critical_path(
 ) -> list[FlowMember]:
     """Return the members that decide when a flow ends, in the order in which they run.
 
-    The path ends with the member that ended last, or that still runs. Each member of the path has
-    waited for the one before it: its upstream member that succeeded last. The path is empty
-    if the last member waited for no other, or if nothing has started.
+    The last member of the path is a member that has not ended, or else the member that ended last.
+    Before each member of the path comes its upstream member that succeeded last. If the last member
+    has no such upstream member, or if no member has started, the path is empty.
     """
     known = {one.id: one for one in members}
     before: dict[ExecutionId, FlowMember] = {}
@@ -169,7 +175,7 @@ def _ended(member: FlowMember, now: datetime) -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """One member of a flow: how long it waited, and how long it ran."""
+    """One row of the drawing of a flow: how long a member waited, and how long it ran."""
 
     uuid: str
     name: str
@@ -185,7 +191,10 @@ class Stretch:
 
 
 def draw_gantt(members: Sequence[FlowMember], begin: datetime, now: datetime) -> list[Stretch]:
-    """Return the waiting and running time of each member of a flow, to scale, sorted by start."""
+    """Return the row of each member of a flow. Members that started first come first.
+
+    All rows have the same scale.
+    """
     ends = [one.terminal_at or now for one in members]
     span = (max([begin, *ends]) - begin).total_seconds() or 1.0
 

@@ -1,7 +1,7 @@
 """Call the engine.
 
-Every operation is timed and counted here. Errors of the engine and the driver are translated. Calls
-are repeated after conflicts and lost connections.
+This module times and counts every call, and converts the errors of the engine and the driver to
+errors of flowfabric. After a conflict or a lost connection, it repeats the call.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ ANSWER_SECONDS = 10.0
 
 
 async def invoke(connection: Connection, statement: Statement, args: Sequence[Any]) -> Rows:
-    """Run one statement on one connection; convert every error with `translated`."""
+    """Run one statement on one connection; convert errors as `translated` does."""
     try:
         return await connection.fetch(statement.text, *args, timeout=ANSWER_SECONDS)
     except TimeoutError as error:
@@ -78,11 +78,12 @@ async def retrying(
     *,
     patience: float = PATIENCE_SECONDS,
 ) -> Rows:
-    """Run `attempt`. Repeat it after conflicts, and for up to `patience` seconds after lost
-    connections.
+    """Run `attempt`, and repeat it after a conflict or a lost connection.
 
-    If a connection does not answer, repeat the call once, even if `patience` seconds have passed:
-    most likely only that connection is dead.
+    After conflicts, repeat it at most twice. After lost connections, repeat it for up to `patience`
+    seconds. If a connection did not answer, repeat it once more even if these seconds are over,
+    because most likely only that connection is dead. If `patience` is 0, never repeat it after a
+    lost connection.
     """
     started = perf_counter()
     failure: str | None = None
@@ -124,7 +125,7 @@ class _Conflict(Exception):
 
 
 class _Gone(Exception):
-    """The connection is lost. The call may have taken effect."""
+    """The connection is lost. It is not known whether the call took effect."""
 
 
 class _Silent(_Gone):
@@ -132,7 +133,7 @@ class _Silent(_Gone):
 
 
 def translated(error: Exception, operation: str) -> Exception:
-    """Convert an error of the driver or the server to one of our errors."""
+    """Convert an error of the driver or of the server to an error of flowfabric."""
     if isinstance(error, asyncpg.PostgresError):
         state = error.sqlstate or ""
         if state.startswith("WF"):
@@ -160,7 +161,7 @@ def translated(error: Exception, operation: str) -> Exception:
 
 
 def _without_right(error: Exception, operation: str) -> FlowFabricError:
-    """Return the error for a call that the login of this process may not make.
+    """Return the error for a call for which the login of this process lacks the right.
 
     Every login needs the app role. If the login lacks even this role, the installation is wrong,
     so the error is a SchemaMismatch.
@@ -190,7 +191,7 @@ def is_silent(error: BaseException) -> bool:
 
 
 def gone(error: Exception) -> Exception:
-    """Convert the error of a failed attempt to connect to one of our errors."""
+    """Convert the error of a failed attempt to connect into an error of flowfabric."""
     if isinstance(
         error, asyncpg.InvalidAuthorizationSpecificationError | asyncpg.InvalidCatalogNameError
     ):

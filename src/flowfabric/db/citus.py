@@ -203,7 +203,12 @@ class Table:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delegation:
-    """A function, and whether Citus runs each call on the node of its partition."""
+    """A function, and where its calls run.
+
+    `is_everywhere` says whether the function is on every node. `is_delegated` says whether Citus
+    runs each call on the node of the partition that the call names. `is_forced` says whether Citus
+    does so even inside a transaction of the caller.
+    """
 
     name: str
     is_everywhere: bool
@@ -223,7 +228,7 @@ class Location:
 async def has_citus(connection: Connection) -> bool:
     """Return whether the database has the extension Citus.
 
-    Without the extension, the other queries of this module fail.
+    If the extension is missing, the other queries on Citus in this module fail.
     """
     return bool(await connection.fetchval(HAS_CITUS))
 
@@ -244,7 +249,8 @@ async def read_tables(connection: Connection) -> tuple[Table, ...]:
 async def has_distributed_tables(connection: Connection) -> bool:
     """Return whether any table was distributed by `db distribute`.
 
-    Tables on the coordinator do not count, because Citus may add them to its metadata by itself.
+    Tables that are only on the coordinator do not count, because Citus can add such tables to its
+    metadata by itself.
     """
     if not await has_citus(connection):
         return False
@@ -276,12 +282,15 @@ async def count_partitions(connection: Connection) -> int:
 
 
 async def count_generations(connection: Connection) -> int:
-    """Count the partitions that have a node in ff.event_generation."""
+    """Count the partitions for which ff.event_generation names a node."""
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
-    """Yield the statements that distribute the remaining tables, in groups: (title, statements)."""
+    """Yield the statements that distribute all tables that are not distributed yet.
+
+    The statements come in groups, each as (title, statements). A group can be empty.
+    """
     plain = [table for table in tables if table.placed is None]
     yield (
         "reference tables",
@@ -327,11 +336,11 @@ def emptying(tables: Iterable[Table]) -> Iterator[Labelled]:
 
 
 def registering(library: Library) -> Iterator[Labelled]:
-    """Yield the statements that put every function on every node, and that delegate calls of public
-    functions to the node of their partition.
+    """Yield the statements that put every function on every node.
 
-    Run them in the transaction that creates the functions: a function that is created again
-    silently loses its delegation.
+    Calls of a public function with the argument `p_partition_key` are also delegated: Citus runs
+    each call on the node of its partition. Run the statements in the transaction that creates the
+    functions, because a function that is created again silently loses its delegation.
     """
     for name, is_delegated in functions(library).items():
         if not is_delegated:
@@ -342,16 +351,16 @@ def registering(library: Library) -> Iterator[Labelled]:
 
 
 def opening_installation(query: str) -> Iterator[Labelled]:
-    """Yield the statements that let every role of flowfabric read ff.installation.
+    """Yield the statements that let every role of flowfabric read the view ff.installation.
 
-    `query` is the query of the view.
+    `query` is the query that the view would have on a single server.
     """
     yield "ff.read_installation, created", _READ_INSTALLATION.format(query=query)
     yield "ff.installation, created", _INSTALLATION
 
 
 def functions(library: Library) -> dict[str, bool]:
-    """Return the functions of a library, and whether their calls are delegated."""
+    """Return by name, for each function of a library, whether its calls must be delegated."""
     found = {}
     for file in library.files:
         for name, key in _FUNCTION.findall(file.text):
@@ -360,7 +369,7 @@ def functions(library: Library) -> dict[str, bool]:
 
 
 def lost_delegations(library: Library, found: Iterable[Delegation]) -> list[str]:
-    """Return the functions that are not on every node, or not delegated as they should be."""
+    """Return the functions that are not on every node or are not delegated as they should be."""
     wanted = functions(library)
     return [
         one.name

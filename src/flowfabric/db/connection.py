@@ -35,7 +35,10 @@ _GOOD_BYES = (
 async def open_connection(
     url: str, *, timeout: float = CONNECT_TIMEOUT_SECONDS, statement_cache_size: int = 100
 ) -> AsyncIterator[Connection]:
-    """Open one connection for the block; raise `Unavailable` if it cannot be opened or is lost."""
+    """Open one connection, and close it at the end of the `async with` block.
+
+    If the connection cannot be opened or is lost during the block, raise `Unavailable`.
+    """
     url = plain_url(url)
     try:
         connection: asyncpg.Connection[Any] = await asyncpg.connect(
@@ -73,10 +76,10 @@ async def open_connection(
 
 
 def address_of(url: str) -> str:
-    """Return host and database of a URL, without user and password.
+    """Return the host and the database of a URL as text, without user and password.
 
-    The port is included if it is not 5432. For an embedded server, return `embedded` and its
-    folder.
+    The text contains the port if it is not 5432. For an embedded server, the text is `embedded in`
+    and the folder of the server.
     """
     parts = urlsplit(url)
     query = parse_qs(parts.query)
@@ -90,14 +93,18 @@ def address_of(url: str) -> str:
 
 
 def read_only(url: str) -> str:
-    """Return a URL whose connections are read-only."""
+    """Return the URL with a setting that makes its connections read-only."""
     parts = urlsplit(url)
     setting = "default_transaction_read_only=on"
     return parts._replace(query=f"{parts.query}&{setting}" if parts.query else setting).geturl()
 
 
 def without_password(url: str) -> tuple[str, str | None]:
-    """Return a URL without any password, and the password of the login or None."""
+    """Remove all passwords from a URL. Return the URL and the password of its user.
+
+    If the URL has no password of a user, return None instead of the password. Other passwords, such
+    as `sslpassword`, are removed and not returned.
+    """
     if not url.startswith("postgresql://"):
         raise InvalidInput(field="database_url", problem="must begin with postgresql://")
     parts = urlsplit(url)

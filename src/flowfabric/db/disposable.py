@@ -30,7 +30,7 @@ def url_of(url: str, database: str) -> str:
 
 
 def clock() -> str:
-    """Return the statements that replace the clock of a migrated database by a settable one."""
+    """Return the SQL that gives a migrated database a settable clock in place of the real one."""
     return (files("flowfabric") / "sql" / "testing" / "clock.sql").read_text(encoding="utf-8")
 
 
@@ -53,7 +53,7 @@ async def clone(administration: Connection, template: str, name: str) -> None:
 
 
 async def drop(administration: Connection, name: str) -> None:
-    """Drop a database. First close all connections to it."""
+    """Close all connections to a database, then drop it."""
     await administration.execute(f"drop database if exists {name} with (force)")
 
 

@@ -1,7 +1,7 @@
 """Distribute a database over the nodes of a Citus cluster.
 
-A run checks everything first, then does the remaining steps in a fixed order. If a run was killed,
-the next run finishes its work.
+A run checks everything first. Then it does the steps that are left, in a fixed order. If a run was
+killed, the next run finishes the work.
 """
 
 from __future__ import annotations
@@ -127,8 +127,9 @@ class Setting:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """The facts that decide whether a database can be distributed. Without Citus, only
-    `schema` and `version` are known.
+    """The facts that decide whether a database can be distributed.
+
+    If the database has no Citus, `version` is None and only `schema` is known.
     """
 
     schema: SchemaStatus
@@ -148,8 +149,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stage:
-    """Statements of one kind, with their labels. If `is_atomic` is set, they run in one
-    transaction.
+    """Statements that run one after the other, with their labels.
+
+    If `is_atomic` is set, all of them run in one transaction.
     """
 
     name: str
@@ -190,8 +192,9 @@ async def distribute(
     """Distribute the tables and functions over the nodes of the cluster, and increase the number of
     partitions.
 
-    Before any change, check all conditions; if some are not met, raise `NotDistributable`, which
-    lists them. If a call was interrupted, repeat it: it does the remaining steps.
+    Before any change, check all conditions. If some of them are not met, raise `NotDistributable`,
+    which lists them. If a call was interrupted, call `distribute` again: it does the remaining
+    steps.
 
     The connection must lead to the coordinator and be outside a transaction.
     """
@@ -222,7 +225,7 @@ async def plan(
     partitions: int = DEFAULT_PARTITIONS,
     source: Source | None = None,
 ) -> str:
-    """Return the SQL that `distribute` would run, as a script for psql. Changes nothing."""
+    """Return the SQL that `distribute` would run, as a script for psql. Change nothing."""
     _check_partitions(partitions)
     source = source or package_source()
     facts = await _checked(connection, partitions, source)
@@ -248,7 +251,7 @@ async def plan(
 async def look(connection: Connection, *, source: Source | None = None) -> Cluster:
     """Read where the partitions of a distributed database are, and which functions are delegated.
 
-    Changes nothing.
+    Change nothing.
     """
     library = (source or package_source()).library(distributed=True)
     delegations = await citus.read_delegations(connection)
@@ -261,7 +264,7 @@ async def look(connection: Connection, *, source: Source | None = None) -> Clust
 
 
 async def read_facts(connection: Connection, source: Source) -> Facts:
-    """Read everything that the checks need. Changes nothing."""
+    """Read everything that decides whether the database can be distributed. Change nothing."""
     schema = await migrate.status(connection, source=source)
     if not await citus.has_citus(connection):
         return Facts(schema=schema, version=None)
@@ -418,8 +421,8 @@ async def _stages(
 ) -> AsyncIterator[Stage]:
     """Yield the stages that are left to do.
 
-    The caller must run each stage before it asks for the next stage. With `is_trial`, the caller
-    runs no stage.
+    The caller must run each stage before it asks for the next stage. If `is_trial` is true, the
+    caller only lists the stages and runs none of them.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):
@@ -456,7 +459,7 @@ async def _run(connection: Connection, stage: Stage, report: Report) -> None:
 
 
 async def _read_settings(connection: Connection) -> tuple[tuple[Setting, ...], tuple[str, ...]]:
-    """Return the settings of all nodes, and the nodes that did not answer."""
+    """Return the settings of all nodes, and the names of the nodes that did not answer."""
     found, silent = [], []
     query = " || ' ' || ".join(
         f"coalesce(current_setting('{name}', true), '?')" for name in NODE_SETTINGS

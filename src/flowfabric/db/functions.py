@@ -25,8 +25,7 @@ class Statement:
         """Return the arguments in the order of the statement; raise TypeError if one is missing or
         unknown.
 
-        No argument has a default here. Once this file lists a new argument of a function, every
-        call in this release must pass it.
+        No argument has a default here: a call must pass every argument that this file lists.
         """
         if len(given) == len(self.arguments):
             try:
@@ -45,9 +44,9 @@ class Function(Statement):
 
 @dataclass(frozen=True, slots=True)
 class Read(Statement):
-    """A statement that reads only some of the columns of a function.
+    """A statement that calls a function and reads only some of its columns.
 
-    It has its own name in telemetry.
+    In telemetry, the statement has a name of its own.
     """
 
     function: str

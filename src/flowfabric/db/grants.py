@@ -1,8 +1,9 @@
 """Grant rights in schema ff to two roles, if they exist. No other role gets rights.
 
-`flowfabric_app` is for applications and their workers: it may call functions whose header says
-`Rights: app`. `flowfabric_operator` may call every public function and read the views. Neither
-role may access a table or call a function whose name starts with an underscore.
+`flowfabric_app` is for applications and their workers. It can call the functions whose header says
+`Rights: app`, and read the view ff.installation. `flowfabric_operator` can call every public
+function and read all views. Neither role can access a table, or call a function whose name starts
+with an underscore.
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ select exists (
 
 
 def operator_functions(library: Library) -> frozenset[str]:
-    """Return the names of the functions that the app role may not call."""
+    """Return the names of the functions that only the operator role can call."""
     return frozenset(
         file.path.rpartition("/")[2].removesuffix(".sql")
         for file in library.files
@@ -93,12 +94,12 @@ def operator_functions(library: Library) -> frozenset[str]:
 
 
 def grant_all(library: Library) -> str:
-    """Return the statement that grants both roles their rights and revokes all other rights."""
+    """Return the statement that gives both roles exactly their rights, and `public` none."""
     return _filled(_GRANTS, library)
 
 
 def are_missing(library: Library) -> str:
-    """Return a query whose result says whether one of the roles lacks a right."""
+    """Return a query whose result is true if one of the roles lacks a right."""
     return _filled(_ARE_GRANTS_MISSING, library)
 
 

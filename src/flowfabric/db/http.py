@@ -1,6 +1,6 @@
 """Call the engine through an HTTP server. The caller needs no rights in the database.
 
-The layers above are unchanged: they make the same calls and read the same rows.
+The code that uses a `Database` need not change: it makes the same calls and reads the same rows.
 """
 
 from __future__ import annotations
@@ -48,9 +48,10 @@ _waiting: ContextVar[float] = ContextVar("flowfabric_waiting", default=0.0)
 
 @contextmanager
 def waiting(seconds: float) -> Iterator[None]:
-    """Let the server hold each call in the block until there is news, for at most `seconds`.
+    """During the `with` block, let the server wait for news before it answers a call.
 
-    Only some reads can be held. Other calls return at once.
+    The server waits for at most `seconds`, and only in some reads. It answers all other calls
+    immediately.
     """
     before = _waiting.set(seconds)
     try:
@@ -60,7 +61,7 @@ def waiting(seconds: float) -> Iterator[None]:
 
 
 class HttpDatabase(Database):
-    """A server of flowfabric, used instead of the database."""
+    """A `Database` that calls a server of flowfabric over HTTP instead of a database."""
 
     is_remote = True
 
@@ -110,7 +111,10 @@ class HttpDatabase(Database):
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
-        """Call the engine through the server, and repeat the call while the server is down."""
+        """Call the engine through the server.
+
+        While the server is down, repeat the call for up to `patience` seconds.
+        """
         given = dict(zip(statement.arguments, statement.bind(arguments), strict=True))
         if statement.name in LEFT_TO_WORKERS:
             return [] if statement is functions.HINT else cast(call.Rows, [_NOTHING_DUE])
@@ -162,12 +166,12 @@ class HttpDatabase(Database):
         yield  # required in a context manager
 
     def session(self, name: str) -> Session:
-        """Return a session. It has no connection and receives no hints."""
+        """Return a session that has no connection of its own and receives no hints."""
         return HttpSession(self)
 
 
 class HttpSession(Session):
-    """A session without LISTEN: its users poll."""
+    """A session that receives no hints. The code that uses it must poll."""
 
     def __init__(self, database: HttpDatabase) -> None:
         self._calls = database.call
@@ -196,7 +200,7 @@ class HttpSession(Session):
 def error_of(status: int, facts: Mapping[str, Any]) -> Exception:
     """Return the error for a problem that the server has reported.
 
-    A direct call to the database would raise an error of the same class.
+    The error has the class that a direct call to the database would raise.
     """
     name = str(facts.get("type", "")).removeprefix(TYPE)
     text = str(facts.get("detail") or f"The server answered HTTP {status}.")
@@ -222,9 +226,9 @@ _row_type = cache(row_type)
 
 
 def _rows(statement: Statement, answer: Mapping[str, Any]) -> call.Rows:
-    """Return the rows of an answer, with the columns of the statement in their order.
+    """Return the rows of an answer, with the columns in the order of the statement.
 
-    Further columns, which a newer server may send, are left out.
+    A newer server can send further columns. They are left out.
     """
     columns, kind = list(answer["columns"]), _row_type(statement.columns)
     if tuple(columns) == statement.columns:

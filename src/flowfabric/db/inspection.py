@@ -1,6 +1,6 @@
 """Inspect a database as its operator.
 
-Queries are read-only. Each statement has its own snapshot, so two statements may see different
+Queries are read-only. Each statement has its own snapshot, so two statements can see different
 data.
 """
 
@@ -89,7 +89,7 @@ select * from found limit {limit}
 
 
 class QueryFailed(Exception):
-    """The server could not answer a query. The connection still works."""
+    """The server could not answer a query, but the connection works."""
 
 
 @cache
@@ -112,7 +112,7 @@ def together(texts: Iterable[str]) -> str:
 def narrowed(text: str) -> str:
     """Return the query, limited to the executions in partition $1 with the ids $2.
 
-    The limited rows of each table are read once, even if the query uses the table several times.
+    Each limited table is read once, even if the query uses the table several times.
     """
     names = sorted(set(_OWNED.findall(text)))
     tables: dict[str, str] = {}
@@ -129,8 +129,9 @@ def narrowed(text: str) -> str:
 def in_partition(text: str) -> tuple[str, str]:
     """Return two forms of a query, both limited to partition $1.
 
-    Use them if a cluster cannot run the query over all nodes. The first form runs on the node of
-    the partition. The second form runs on the coordinator, which fetches the rows.
+    Use the two forms if a cluster cannot run the query over all nodes. The first form runs on the
+    node of the partition. If the first form fails, too, use the second form: it runs on the
+    coordinator, which fetches the rows.
     """
     names = sorted(set(_PARTITIONED.findall(text)))
     tables = ",\n".join(_ONE_PARTITION.format(name=name) for name in names)
@@ -155,8 +156,10 @@ async def look(connection: Connection, text: str, *args: Any) -> Rows:
 
 
 async def open_cursor(connection: Connection, partition: int, since: Any) -> str:
-    """Open a cursor at the end of the events of a partition. With `since`, open it before the first
-    event since that time.
+    """Return a new cursor in the events of a partition.
+
+    The cursor stands before the first event at or after the time `since`. If `since` is None, the
+    cursor stands at the end of the events.
     """
     rows = await _engine(connection, OPEN_CURSOR, partition_key=partition, since=since, grace=None)
     return str(rows[0]["open_cursor"])
@@ -165,8 +168,10 @@ async def open_cursor(connection: Connection, partition: int, since: Any) -> str
 async def changed_since(
     connection: Connection, partition: int, cursor: str
 ) -> tuple[set[UUID], int, str]:
-    """Return the executions with events after the cursor, the number of events, and the new
-    cursor."""
+    """Read all events of a partition after the cursor.
+
+    Return the ids of their executions, the number of events, and the cursor at the end.
+    """
     ids: set[UUID] = set()
     number = 0
     while True:

@@ -1,4 +1,4 @@
-"""Keeps connections of a pool between calls, so that the next call gets one at once.
+"""Keeps connections of a pool between calls, so that the next call gets one without a wait.
 
 The driver uses separate asyncio tasks to take a connection from its pool and to give it back. A
 kept connection saves this: 28 µs of processor time and four turns of the event loop for each call.
@@ -22,7 +22,7 @@ KEEP_SECONDS = 1.0
 
 
 class KeptConnections:
-    """Takes connections from a pool, and keeps free connections for a while."""
+    """Takes connections from a pool, and keeps free connections for later calls."""
 
     def __init__(self, pool: asyncpg.Pool[Any], *, timeout: float) -> None:
         self._pool = pool
@@ -35,11 +35,11 @@ class KeptConnections:
 
     @property
     def free(self) -> int:
-        """How many connections are kept for the next call."""
+        """How many connections are kept and free."""
         return len(self._kept)
 
     async def take(self) -> Connection:
-        """Return a free connection. Waits for one if all are in use."""
+        """Return a free connection. If all connections are in use, wait for one."""
         while self._kept:
             connection = self._kept.pop()
             if _is_open(connection):
@@ -52,8 +52,10 @@ class KeptConnections:
             self._waiting -= 1
 
     async def keep(self, connection: Connection) -> None:
-        """Keep a free connection for the next call. If a caller waits for a connection, return
-        this one to the pool instead."""
+        """Keep a free connection, so that the next call can use it.
+
+        If another caller already waits for a connection, return this one to the pool instead.
+        """
         if self._waiting or self._is_closed:
             await self.discard(connection)
             return
@@ -70,7 +72,7 @@ class KeptConnections:
     async def replace_all(self) -> None:
         """Close the kept connections, and let later calls open new connections.
 
-        Call this when one connection is dead: the others are probably dead, too.
+        Call this when one connection is dead, because the other connections are probably dead, too.
         """
         await self._pool.expire_connections()
         while self._kept:
@@ -80,7 +82,7 @@ class KeptConnections:
             await self.discard(connection)
 
     async def close(self) -> None:
-        """Return all kept connections to the pool, and keep none from now on."""
+        """Return all kept connections to the pool. After that, keep no connection."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -54,9 +54,9 @@ _STATEMENT_PART = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One numbered change of types, tables and indexes: a file, or a folder with one file per noun.
+    """One schema step: a numbered change of types, tables and indexes.
 
-    A step is applied once, and never edited after its release.
+    It is a file, or a folder of files. It is applied once, and is never edited after its release.
     """
 
     number: int
@@ -69,7 +69,11 @@ class Step:
     is_released: bool
 
     def statements(self) -> Iterator[str]:
-        """Yield the statements one by one, for a step that cannot run inside a transaction."""
+        """Yield the statements one by one.
+
+        They run one by one if the step cannot run inside a transaction. They also do so on a
+        cluster, because Citus accepts only one at a time.
+        """
         return _statements(self.text)
 
 
@@ -83,8 +87,7 @@ class LibraryFile:
     text: str
 
     def statements(self) -> Iterator[str]:
-        """Yield the statements one by one, for distributed tables: Citus accepts only one at a
-        time."""
+        """Yield the statements one by one, because Citus accepts only one at a time."""
         return _statements(self.text)
 
 
@@ -103,7 +106,7 @@ class Library:
 
     @cached_property
     def hash(self) -> str:
-        """Return the hash of the text. Equal hashes mean equal libraries."""
+        """Return the hash of the text. If two libraries have the same hash, they are equal."""
         return _digest(self.text)
 
 
@@ -115,8 +118,10 @@ class Source:
     library_version: int = LIBRARY
 
     def steps(self) -> tuple[Step, ...]:
-        """Return the schema steps in order; raise an error if a number is missing or a step was
-        edited."""
+        """Return the schema steps in order.
+
+        Raise an error if a number is missing, or if a released step was edited or is gone.
+        """
         folder = self.folder / "schema"
         released = _released(folder / "CHECKSUMS")
         entries = [entry for entry in folder.iterdir() if _is_step(entry)]
@@ -131,8 +136,10 @@ class Source:
         return steps
 
     def library(self, *, distributed: bool = False) -> Library:
-        """Return the functions and views for the latest schema step. With `distributed`, the
-        functions have the form for distributed tables, otherwise the form for one server.
+        """Return the functions and views for the latest schema step.
+
+        If `distributed` is true, the functions have the form for distributed tables. Otherwise they
+        have the form for one server.
         """
         return Library(
             version=self.library_version,
@@ -149,7 +156,8 @@ class Source:
 class DefinedNames:
     """Names of functions and views in schema ff.
 
-    A replaceable function, such as `ff.now`, is never dropped.
+    A replaceable function, such as `ff.now`, is created by `create or replace`. So a new library
+    replaces the function in place and does not drop it first.
     """
 
     functions: frozenset[str]
@@ -185,10 +193,11 @@ def _library_of_package(package: _Package, distributed: bool) -> Library:
 
 
 def form_of(text: str, distributed: bool) -> str:
-    """Return the form of a function file for one server or for distributed tables.
+    """Return the SQL of a function file: the form for distributed tables, or for one server.
 
-    Most files have a single form. In a file with two, the form for distributed tables stands below
-    the line `-- When distributed`. Both share the header at the top of the file.
+    In some files, the form for distributed tables is below the line `-- When distributed`, and both
+    forms share the header at the top of the file. In all other files, both forms are made from the
+    same text.
     """
     header = "".join(_header(text))
     plain, _, other = text.partition(f"\n{DISTRIBUTED_FORM}\n")
@@ -251,7 +260,7 @@ def _statements(text: str) -> Iterator[str]:
 
 
 def _header(text: str) -> Iterator[str]:
-    """Yield the lines of the comment at the top."""
+    """Yield the lines of the comment at the top of a file."""
     return takewhile(lambda line: line.startswith("--"), text.splitlines(keepends=True))
 
 
@@ -262,7 +271,7 @@ def _markers(text: str) -> Iterator[str]:
 
 
 def _released(file: Traversable) -> dict[str, str]:
-    """Read CHECKSUMS. A line has the format of sha256sum: digest, two blanks, file name."""
+    """Return the digests in CHECKSUMS by file name. A line has the format of `sha256sum`."""
     if not file.is_file():
         return {}
     lines = [line.split() for line in _text(file).splitlines() if line.strip()]
@@ -270,7 +279,7 @@ def _released(file: Traversable) -> dict[str, str]:
 
 
 def _sql_files(folder: Traversable, prefix: str = "") -> list[tuple[str, Traversable]]:
-    """List the .sql files in a folder tree, sorted by path: the file system does not sort them."""
+    """List the .sql files in a folder and its subfolders, sorted by path."""
     found: list[tuple[str, Traversable]] = []
     for entry in folder.iterdir() if folder.is_dir() else ():
         path = f"{prefix}{entry.name}"

@@ -296,7 +296,7 @@ $$;
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """One progress message of a migration. `duration` is set when the work is finished."""
+    """One progress message of a migration. `duration` says how long finished work took."""
 
     subject: str
     happened: str
@@ -367,7 +367,10 @@ class SchemaStatus:
         )
 
     def problem(self) -> SchemaMismatch | None:
-        """Return why a process of this release must not run on this database, or None."""
+        """Return why a process of this release must not run on this database.
+
+        Return None if the process can run.
+        """
         if refusal := self.refusal():
             return refusal
         if not self.has_schema or (self.step_found == 0 and self.library_found is None):
@@ -384,9 +387,9 @@ class SchemaStatus:
         return None
 
     def refusal(self) -> SchemaMismatch | None:
-        """Return the problem that migrating cannot solve, or None.
+        """Return the reason why this release cannot migrate this database, or None.
 
-        The problem is an edited step, or a step of a later release that is marked breaking.
+        The reason is an edited step, or a step of a later release that is marked breaking.
         """
         for step in self.steps:
             if step.state == "edited":
@@ -429,8 +432,8 @@ async def migrate(
     """Apply pending steps and the library.
 
     Only one migration runs at a time. The connection must be outside a transaction and keep its
-    session (no transaction pooling). A newer library is kept, unless `downgrade` is set: then the
-    library of this release replaces it. Schema steps are never undone.
+    session (no transaction pooling). If the database has a newer library, that library is kept. But
+    if `downgrade` is set, the library of this release replaces it. Schema steps are never undone.
     """
     if connection.is_in_transaction():
         raise ValueError("migrate() opens its own transactions: call it outside a transaction.")
@@ -475,7 +478,8 @@ async def migrate(
 async def drop_retired_functions(connection: Connection, report: Report) -> None:
     """Wait a second, then drop the functions that a new library has replaced.
 
-    A caller that looked up a function before the migration can still call it in this second.
+    During this second, a caller that looked up an old function before the migration can still
+    call it.
     """
     if await are_functions_retired(connection):
         await asyncio.sleep(RETIREMENT.total_seconds())
@@ -483,7 +487,7 @@ async def drop_retired_functions(connection: Connection, report: Report) -> None
 
 
 async def are_functions_retired(connection: Connection) -> bool:
-    """Return whether functions are left that a new library has replaced."""
+    """Return whether any function that a new library has replaced is not dropped yet."""
     return bool(await connection.fetchval(_ARE_FUNCTIONS_RETIRED))
 
 
@@ -535,8 +539,10 @@ async def verify(connection: Connection, *, source: Source | None = None) -> Sch
 
 
 def sql(from_step: int = 0, *, distributed: bool = False, source: Source | None = None) -> str:
-    """Return the SQL of `migrate` as a psql script, for a database that has the first
-    `from_step` steps."""
+    """Return the SQL of `migrate` as a psql script.
+
+    The script is for a database that has the schema steps from 1 to `from_step`; 0 means none.
+    """
     source = source or package_source()
     steps, library = source.steps(), source.library(distributed=distributed)
     if not 0 <= from_step <= len(steps):
@@ -586,7 +592,7 @@ def _library_script(library: Library, steps: tuple[Step, ...]) -> Iterator[str]:
 
 
 def _perform(call: str) -> str:
-    """Return the SQL of a call whose result psql does not print."""
+    """Return SQL that calls a function and discards the result, so that psql prints nothing."""
     return f"do $$ begin perform {call}; end $$;\n"
 
 
@@ -611,8 +617,10 @@ def _record(step: Step) -> str:
 def library_statements(
     library: Library, steps: tuple[Step, ...], *, register: bool = False
 ) -> Iterator[Labelled]:
-    """Yield the statements of a library; with `register`, also the statements that distribute
-    it."""
+    """Yield the statements that install a library.
+
+    If `register` is true, also yield the statements that distribute its functions over a cluster.
+    """
     created = defined_names(step.text for step in steps)
     defined = defined_names(file.text for file in library.files)
     kept = text_array(created.functions | defined.replaceable_functions | _BOOTSTRAP_FUNCTIONS)
@@ -660,7 +668,7 @@ async def _apply_library(
 ) -> bool:
     """Re-create the library, unless it is already installed. Return whether it was re-created.
 
-    A newer library is replaced only with `downgrade`.
+    If the database is newer than this release, re-create the library only if `downgrade` is set.
     """
     started = perf_counter()
     subject = f"library {library.version}"
@@ -694,7 +702,10 @@ async def _place_tables(connection: Connection, report: Report) -> None:
 
 
 async def _register_again(connection: Connection, library: Library, report: Report) -> None:
-    """Delegate functions again that have lost their delegation, for example by a manual change."""
+    """Delegate the functions again if one of them has lost its delegation.
+
+    This can happen by a manual change, for example.
+    """
     if citus.lost_delegations(library, await citus.read_delegations(connection)):
         started = perf_counter()
         await in_transaction(connection, list(citus.registering(library)), report)
@@ -702,7 +713,10 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 
 
 async def _begin_generations(connection: Connection, report: Report) -> None:
-    """Begin generations of events that are missing, for example after a manual change."""
+    """Begin a generation of events in each partition for which ff.event_generation names no node.
+
+    Such partitions can exist after a manual change, for example.
+    """
     partitions = await citus.count_partitions(connection)
     if await citus.count_generations(connection) < partitions:
         started = perf_counter()
@@ -712,7 +726,7 @@ async def _begin_generations(connection: Connection, report: Report) -> None:
 
 
 async def _analyze_new_tables(connection: Connection, report: Report) -> None:
-    """Collect the statistics of tables that have none. Citus collects them on all nodes."""
+    """Collect planner statistics on all nodes for the tables that have none yet."""
     new = [table for table in await citus.read_tables(connection) if not table.is_analyzed]
     async with changed_settings(connection, NO_TIME_LIMITS):
         await one_by_one(connection, citus.analyzing(new), report, COMMAND)
@@ -721,8 +735,8 @@ async def _analyze_new_tables(connection: Connection, report: Report) -> None:
 def _interrupted(before: SchemaStatus) -> MigrationFailed:
     """Return the error for a database that is only partly distributed.
 
-    Such a database is not marked as distributed yet. So a migration would install functions for
-    plain tables, which would fail on its distributed tables.
+    Such a database is not marked as distributed yet. So a migration would install the functions for
+    one server, and these would fail on the tables that are already distributed.
     """
     release = "" if before.problem() is None else " and the release of flowfabric that began it"
     return MigrationFailed(
@@ -735,9 +749,10 @@ def _interrupted(before: SchemaStatus) -> MigrationFailed:
 async def one_by_one(
     connection: Connection, statements: Iterable[Labelled], report: Report, command: str
 ) -> None:
-    """Run and report each statement by itself. Its label has the form `subject, action`.
+    """Run the statements one after the other, each by itself, and report each of them.
 
-    If a statement fails, the error tells the reader to type `command` again.
+    The label of a statement has the form `subject, action`. If a statement fails, the error tells
+    the reader to type `command` again.
     """
     for label, text in statements:
         started = perf_counter()
@@ -757,7 +772,10 @@ async def one_by_one(
 async def in_transaction(
     connection: Connection, statements: list[Labelled], report: Report
 ) -> None:
-    """Run all statements in one transaction; try again while another session holds a lock."""
+    """Run all statements in one transaction.
+
+    If another session holds a lock that a statement needs, try again a few times.
+    """
     for tries_left in reversed(range(LOCK_TRIES)):
         label, text = "settings", ""
         try:
@@ -780,10 +798,10 @@ async def in_transaction(
 
 
 async def _outside_transaction(connection: Connection, label: str, step: Step) -> None:
-    """Run the statements one by one.
+    """Run the statements of a step one by one, outside a transaction.
 
-    After a crash the step starts again from its first statement, so all its statements must be
-    repeatable.
+    After a crash, the next migration runs the step from its first statement again. So each
+    statement must be repeatable.
     """
     try:
         async with changed_settings(connection, _SESSION_SETTINGS):
@@ -794,7 +812,7 @@ async def _outside_transaction(connection: Connection, label: str, step: Step) -
 
 
 async def read_settings(connection: Connection, names: Iterable[str]) -> dict[str, str]:
-    """Read settings by name. A setting that the server lacks is left out."""
+    """Return the values of settings by name. Leave out settings that the server does not have."""
     rows = await connection.fetch(_READ_SETTINGS, list(names))
     found = {row["name"]: row["setting"] for row in rows}
     return {name: found[name] for name in names if name in found}
@@ -804,7 +822,10 @@ async def read_settings(connection: Connection, names: Iterable[str]) -> dict[st
 async def changed_settings(
     connection: Connection, settings: Mapping[str, str]
 ) -> AsyncIterator[None]:
-    """Change settings of the session for the block. A setting that the server lacks is left out."""
+    """Change settings of the session, and restore them at the end of the `async with` block.
+
+    Settings that the server does not have are left out.
+    """
     before = await read_settings(connection, settings)
     try:
         for name in before:
@@ -834,17 +855,17 @@ def _failure(
 
 @asynccontextmanager
 async def alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock, and let names resolve in pg_catalog only."""
+    """Hold the migration lock during the block, and let names resolve in pg_catalog only."""
     async with _own_path(connection), _alone(connection, report):
         yield
 
 
 @asynccontextmanager
 async def _own_path(connection: Connection) -> AsyncIterator[None]:
-    """Let names resolve in pg_catalog only.
+    """During the block, let names resolve in pg_catalog only.
 
-    Otherwise a function or an operator that another role put into the owner's search path would run
-    with the rights of the owner.
+    Otherwise, if another role puts a function or an operator into the search path of the owner, it
+    could run with the rights of the owner.
     """
     path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
     await connection.execute("select pg_catalog.set_config('search_path', '', false)")
@@ -857,10 +878,11 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock.
+    """Hold the migration lock during the block.
 
-    If another session has the lock, ask for it repeatedly. A statement that waits for the lock
-    would keep a snapshot open, and `create index concurrently` would wait for this snapshot.
+    If another session has the lock, try again and again to get it. Do not wait for the lock in one
+    statement: the statement would keep a snapshot open, and a `create index concurrently` would
+    wait for this snapshot.
     """
     is_reported = False
     while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):

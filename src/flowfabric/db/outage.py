@@ -14,7 +14,7 @@ from flowfabric.telemetry import ENGINE_LOGGER
 
 
 class Outage:
-    """Tracks whether a database is lost. One object serves all connections to that database."""
+    """Knows whether a database is lost. All connections of a `Database` share one such object."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -24,10 +24,10 @@ class Outage:
 
     @contextmanager
     def watched(self, patience: float) -> Iterator[None]:
-        """Watch a call, to find out whether the database answers.
+        """Watch the call in the `with` block, to find out whether the database answers.
 
-        A call with patience 0 tries only once. Its failure is not yet an outage: perhaps only its
-        own connection is dead.
+        A call with patience 0 tries only once. If such a call fails, this does not count as an
+        outage yet, because perhaps only the connection of this call is dead.
         """
         began = monotonic()
         try:
@@ -58,9 +58,10 @@ class Outage:
 
 
 def level_of(error: BaseException) -> int:
-    """Return the log level for an error after which the caller tries again.
+    """Return the log level for an error. The caller tries again after the error.
 
-    The level is debug if the database is lost, because `Outage` already logs that.
+    If the error means that the database is lost, the level is debug, because `Outage` has already
+    logged this.
     """
     is_logged = isinstance(error, ConnectionLost) or lost(error)
     return logging.DEBUG if is_logged else logging.WARNING

@@ -30,7 +30,8 @@ MAX_REST_SECONDS = 30.0
 class Numbers:
     """How many partitions exist.
 
-    `minted` of them are used for new ids, `keyed` of them for idempotency keys.
+    `minted` is the number of partitions that new ids use. `keyed` is the number of partitions that
+    idempotency keys use.
     """
 
     partitions: int = 1
@@ -43,7 +44,7 @@ ALL = -1
 
 
 class Rest:
-    """The partitions that this process skips for a while because they failed."""
+    """The partitions that this process skips for a while, because calls to them failed."""
 
     def __init__(self) -> None:
         self._failed: dict[int, tuple[int, float]] = {}
@@ -53,11 +54,11 @@ class Rest:
         return found is None or monotonic() >= found[1]
 
     def failures(self, partition: int) -> int:
-        """Return how many times in a row the partition has failed."""
+        """Return how many times in a row a call to the partition has failed."""
         return self._failed.get(partition, (0, 0.0))[0]
 
     def begin(self, partition: int) -> None:
-        """Skip a partition for a while: longer each time, up to 30 s."""
+        """Skip a partition for a while: longer after each failure, up to about 30 s."""
         failures = self.failures(partition) + 1
         pause = min(REST_SECONDS * 2 ** (failures - 1), MAX_REST_SECONDS)
         self._failed[partition] = (failures, monotonic() + pause * random.uniform(0.8, 1.2))
@@ -67,7 +68,10 @@ class Rest:
 
 
 class KnownPartitions:
-    """The partitions of a database. Before the first read, one partition is assumed."""
+    """Knows how many partitions a database has, and chooses the partitions of new ids.
+
+    Before the first read, it assumes that there is one partition.
+    """
 
     def __init__(self, read: Callable[[], Awaitable[Numbers]]) -> None:
         self._read = read
@@ -81,31 +85,32 @@ class KnownPartitions:
         self._chosen_at = 0.0
 
     def note(self, numbers: Numbers) -> None:
-        """Store numbers that have just been read."""
+        """Remember how many partitions there are, as just read from the database."""
         self.numbers = numbers
         self._read_at = monotonic()
 
     async def all(self) -> range:
-        """Return all partitions. Their number was read at most ten seconds ago."""
+        """Return all partitions. Read their number again if it is more than ten seconds old."""
         return range((await self.current()).partitions)
 
     async def current(self) -> Numbers:
-        """Return the numbers of partitions, read at most ten seconds ago."""
+        """Return how many partitions there are. Read this again if it is over ten seconds old."""
         if monotonic() - self._read_at > REFRESH_SECONDS:
             await self.refresh()
         return self.numbers
 
     async def refresh(self) -> None:
-        """Read the numbers again. Concurrent calls share one read."""
+        """Read from the database how many partitions there are. Concurrent calls share one read."""
         asked_at = monotonic()
         async with self._lock:
             if self._read_at < asked_at:
                 self.note(await self._read())
 
     def choose(self, count: int = 1) -> int:
-        """Return a partition for new ids.
+        """Return a partition for `count` new ids.
 
-        Ids that are made together share a partition; the partitions take turns.
+        The partitions take turns. Single ids that are made at nearly the same time share a
+        partition, so that one call can store them.
         """
         minted = self.numbers.minted
         if minted == 1:

@@ -24,13 +24,13 @@ def reader(
 ) -> Callable[..., Record]:
     """Return a function that turns a row of a statement into a record.
 
-    A field is filled from the column with the same name. The exception is `attempt`, which counts
-    from 1: it is filled from `attempt_index`, which counts from 0. `converted` maps a field to the
-    function that converts its value. `given` lists fields that the caller passes after the row.
-    `default` lists fields that keep their default. `unread` lists columns without a field. If a
-    field or a column is left over, the import of the calling module raises TypeError.
+    A field gets the value of the column with the same name. There is one exception: the field
+    `attempt`, which counts from 1, is computed from the column `attempt_index`, which counts from
+    0. `converted` maps a field to the function that converts its value. `given` lists fields that
+    the caller passes after the row. `default` lists fields that keep their default. `unread` lists
+    columns without a field. Raise TypeError if a field or a column is left over.
 
-    The function is compiled for speed: a claim builds one record per execution.
+    The function is compiled, because it must be fast: a claim builds one record per execution.
     """
     names, passed, kept = [field.name for field in fields(record)], given.split(), default.split()  # type: ignore[arg-type]
     columns = list(statement.columns)
@@ -68,13 +68,12 @@ def array_reader(
 ) -> Callable[..., list[Record]]:
     """Return a function that turns a row of arrays into a list of records.
 
-    A field is filled from the array of its name in the plural: `rank` from `ranks`. `given` lists
-    fields that the caller passes after the row; all records get the same value. `computed` maps a
-    field to a function that returns its values, and to the columns and given fields that the
-    function takes. If a field or a column is left over, the import of the calling module raises
-    TypeError.
+    A field gets its values from the column with the same name and an s: `rank` from `ranks`.
+    `given` lists fields that the caller passes after the row; all records get the same value.
+    `computed` maps a field to a function that returns its values, and to the columns and given
+    fields that the function takes. Raise TypeError if a field or a column is left over.
 
-    The records are built with map, which is fast: a claim builds one record per execution.
+    The records are built with `map`, because it is fast: a claim builds one record per execution.
     """
     names, passed = [field.name for field in fields(record)], given.split()  # type: ignore[arg-type]
     places = {column: f"row[{place}]" for place, column in enumerate(statement.columns)}
@@ -100,7 +99,7 @@ def array_reader(
 
 
 def _value(name: str, columns: list[str]) -> str:
-    """Return the expression that reads a field's value from `row`."""
+    """Return the Python expression that reads the value of a field from `row`."""
     if name != "attempt":
         return f"row[{columns.index(name)}]"
     index = f"row[{columns.index('attempt_index')}]"
@@ -111,5 +110,5 @@ def _value(name: str, columns: list[str]) -> str:
 
 
 def optional(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Return a conversion that passes null through as None."""
+    """Return a function that returns None for None, and otherwise calls `convert`."""
     return lambda value: None if value is None else convert(value)

@@ -1,7 +1,7 @@
 """Long-lived connections to the database.
 
-A small pool serves all calls. A session is one separate connection, on which a worker claims,
-listens or sends heartbeats.
+A small pool of connections serves most calls. A session is one separate connection, on which a
+worker claims, listens or sends heartbeats.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Connection(KnownTypes):
 
 
 class Database:
-    """A pool of connections to one database. Call `open` before use; it verifies the schema."""
+    """A pool of connections to one database. Call `open` before anything else."""
 
     # Whether calls go through a server, which knows the namespace of its caller.
     is_remote = False
@@ -80,7 +80,7 @@ class Database:
         self.partitions = KnownPartitions(self._read_partitions)
 
     async def open(self) -> Self:
-        """Verify the schema and connect."""
+        """Verify that the schema fits this process, then open the pool."""
         async with (
             open_connection(self.url, statement_cache_size=0) as connection,
             _answering(connection),
@@ -151,7 +151,7 @@ class Database:
 
     @property
     def pool_use(self) -> tuple[int, int]:
-        """How many connections of the pool are busy, and how many are open but idle."""
+        """How many connections of the pool are in use, and how many are open but idle."""
         if self._pool is None or self._kept is None:
             return 0, 0
         idle = self._pool.get_idle_size() + self._kept.free
@@ -161,7 +161,7 @@ class Database:
     async def lend(self) -> AsyncIterator[Connection]:
         """Lend a connection to user code.
 
-        Our own calls use other connections and never wait for lent ones.
+        Lent connections come from a pool of their own, so calls of flowfabric never wait for them.
         """
         if self._lent is None:
             # create_pool() returns an unopened pool; the first acquire opens it.
@@ -179,7 +179,7 @@ class Database:
             yield connection
 
     def session(self, name: str) -> Session:
-        """Return a session. It opens its own connection at first use."""
+        """Return a new session, which opens its own connection at its first use."""
         options = self._connection_options(f"{self._name} {name}")
         return Session(
             self.url,
@@ -194,7 +194,7 @@ class Database:
         return _numbers((await self.call(functions.READ_PARTITIONS))[0])
 
     async def _hint_from_elsewhere(self, channel: str, payload: str) -> None:
-        """Send a hint on a connection other than the one that waits for the hint."""
+        """Send a hint on another connection than the one that waits for the hint."""
         if self._pool is not None and self._pool.get_size():
             await self.call(HINT, channel=channel, payload=payload, patience=0.0)
             return
@@ -226,7 +226,7 @@ async def _reset_lent(connection: Any) -> None:
 
 
 class Session:
-    """One connection. After it is lost, the next call reconnects and listens again."""
+    """One connection. If it was lost, the next call connects and listens again."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class Session:
     async def call(
         self, statement: Statement, *, patience: float = call.PATIENCE_SECONDS, **arguments: Any
     ) -> call.Rows:
-        """Call the engine on this connection, one call at a time."""
+        """Call the engine on this connection. If another call is running, wait for its end."""
         args = statement.bind(arguments)
 
         async def attempt() -> call.Rows:
@@ -266,14 +266,14 @@ class Session:
             return await call.retrying(self._meter, statement, attempt, patience=patience)
 
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
-        """Call `notify` with the payload of each hint, and with None if hints may have been missed.
+        """Call `notify` with the payload of each hint on a channel.
 
-        Returns when LISTEN has taken effect or has failed. A failure of LISTEN is only logged: then
-        the caller must poll.
+        Call `notify` with None if hints were possibly missed. Return as soon as LISTEN has taken
+        effect or has failed. A failure of LISTEN is only logged, and the caller must then poll.
 
-        With `trial`, test whether hints arrive on this connection, and store the answer in
-        `can_hear`. Raises ConnectionLost if a connection is lost during the test: call again to
-        repeat the test.
+        If `trial` is true, test whether hints arrive on this connection, and store the answer in
+        `can_hear`. If a connection is lost during the test, raise ConnectionLost; another call of
+        `listen` repeats the test.
         """
         self._channels[channel] = notify
         async with self._lock:
@@ -330,14 +330,14 @@ class Session:
         return connection
 
     def _terminated(self, _connection: object) -> None:
-        """Notify all listeners that hints may be missed. The next call reconnects."""
+        """Tell all listeners that hints can be missing. The next call connects again."""
         for notify in list(self._channels.values()):
             notify(None)
 
     async def _try_hearing(self, connection: asyncpg.Connection[Any]) -> bool:
         """Test whether a hint that is sent on another connection arrives on this one.
 
-        Raises ConnectionLost if one of the two connections is lost: then the test proves nothing.
+        If one of the two connections is lost, the test proves nothing, so raise ConnectionLost.
         """
         channel = f"ff_test_{secrets.token_hex(8)}"
         arrived = asyncio.Event()
@@ -397,7 +397,7 @@ class Session:
 
 @contextlib.asynccontextmanager
 async def _answering(connection: Connection) -> AsyncIterator[None]:
-    """Close the connection if the block does not finish within ANSWER_SECONDS."""
+    """Close the connection if the `async with` block does not end within ANSWER_SECONDS."""
     try:
         async with asyncio.timeout(call.ANSWER_SECONDS):
             yield

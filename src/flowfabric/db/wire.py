@@ -1,7 +1,7 @@
 """Arguments and rows as JSON, for calls of the engine over HTTP.
 
-A value whose type JSON lacks becomes an object with one field, such as {"uuid": "…"}. Such an
-object cannot be mistaken for data, because the engine takes and returns documents as texts.
+A value of a type that JSON does not have becomes an object with one field, such as {"uuid": "…"}.
+Such an object is never data, because the engine takes and returns JSON documents as texts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _READERS: Mapping[str, tuple[type, Callable[[Any], Any]]] = {
 
 
 def encode(value: Any) -> Any:
-    """Convert an argument or a value of a row to JSON data."""
+    """Convert an argument, or a value in a row, to JSON data."""
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -80,7 +80,7 @@ def decode(field: str, value: Any, depth: int = MAX_DEPTH) -> Any:
 
 
 class Row(tuple[Any, ...]):
-    """A row with values by position and by name, like a record of the driver."""
+    """A row whose values can be read by number and by name, as in a record of the driver."""
 
     __slots__ = ()
     names: Mapping[str, int]
@@ -99,6 +99,6 @@ class Row(tuple[Any, ...]):
 
 
 def row_type(columns: tuple[str, ...]) -> type[Row]:
-    """Return the type of rows with these columns."""
+    """Return the class of rows with these columns."""
     names = {name: position for position, name in enumerate(columns)}
     return type("Row", (Row,), {"__slots__": (), "names": names})

@@ -15,7 +15,7 @@ _FIELD = re.compile(r"(Holds|Reads|Remedy):\s+(.*)")
 
 
 class Reads(StrEnum):
-    """What a check reads. This decides whether it can be limited to some executions."""
+    """What a check reads. This decides whether the check can be limited to some executions."""
 
     EXECUTIONS = "executions"
     DATABASE = "the database"
@@ -38,7 +38,7 @@ class Check:
 
     @property
     def is_eventual(self) -> bool:
-        """Whether the invariant may be violated for a while, until a reconciler runs."""
+        """Whether the invariant can be violated for a while, until a reconciler runs."""
         return not self.holds.startswith("always")
 
 
@@ -76,7 +76,7 @@ def _read(path: str) -> Check:
 
 
 def _parts(text: str) -> tuple[list[str], str]:
-    """Split a file into its header, without dashes, and its query."""
+    """Return the header of a file, as lines without the dashes, and its query."""
     lines = text.splitlines()
     end = next(n for n, line in enumerate(lines) if not line.startswith("--"))
     return [line[2:].removeprefix(" ") for line in lines[:end]], "\n".join(lines[end:])

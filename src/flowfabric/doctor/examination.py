@@ -48,7 +48,7 @@ Scope: TypeAlias = dict[int, list[UUID]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The check that runs now, and how many are done."""
+    """The check that runs now, and how many checks are done."""
 
     name: str
     title: str
@@ -65,8 +65,9 @@ async def examine(
 ) -> Report:
     """Check the installation, then every invariant.
 
-    With `since`, executions without events since then are not checked. `since` is a time or the
-    cursor of an earlier report. With the cursor, no event is missed.
+    If `since` is given, check only executions that have events after it. `since` is a time, or the
+    cursor of an earlier report. If it is a cursor, the call continues exactly where that
+    report ended.
     """
     started = perf_counter()
     verdicts: list[Verdict] = []
@@ -108,7 +109,7 @@ async def examine(
 
 
 async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict]:
-    """Check the executions in `scope` with all invariants that can be limited to them."""
+    """Check the executions in `scope`, with all invariants that can be limited to executions."""
     checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
     text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
     found: dict[str, list[Finding]] = {name: [] for name in checks}
@@ -141,9 +142,10 @@ async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict
 async def _judge(
     connection: Connection, check: Check, *args: object, partitions: range = range(0)
 ) -> Verdict:
-    """Check one invariant, for all executions or only for those in `args`.
+    """Check one invariant.
 
-    If a cluster cannot run the query over all nodes, run it in each of `partitions`.
+    If `args` are given, they are a partition and ids of executions in it, and only these executions
+    are checked. If a cluster cannot run the query over all nodes, run it in each of `partitions`.
     """
     began = perf_counter()
     text = at_most(narrowed(check.text) if args else check.text, MOST_FINDINGS + 1)
@@ -197,7 +199,10 @@ def _verdict(
 async def _scope(
     connection: Connection, since: str | datetime | None, notes: list[str]
 ) -> tuple[Scope | None, int | None, str | None]:
-    """Return the executions to check (None: all), the number of new events, and the next cursor."""
+    """Return the executions to check, the number of new events, and the next cursor.
+
+    If the executions are None, all executions are to be checked.
+    """
     try:
         rows = await look(connection, text_of("partitions.sql"))
     except QueryFailed as error:
@@ -226,7 +231,10 @@ async def _scope(
 
 
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
-    """Return a cursor for each partition. A partition that `since` lacks is read from its start."""
+    """Return for each partition the cursor from which to read its events.
+
+    If `since` is a cursor that does not contain a partition, the partition is read from its start.
+    """
     given = split_cursor(since, len(partitions)) if isinstance(since, str) else {}
     moment = _LONG_AGO if isinstance(since, str) else since
     return [

@@ -1,4 +1,4 @@
-"""Explains one execution: shows its rows, and the verdicts of the invariants about executions."""
+"""Explains one execution: reads its rows, and checks it with the invariants about executions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """The rows of an execution, as (part, columns), and the verdicts of invariants about it."""
+    """The rows of one execution, and the verdicts of the invariants about it.
+
+    Each row is a word that says what the row is, such as `attempt`, and the columns of the row.
+    """
 
     id: ExecutionId
     rows: tuple[tuple[str, dict[str, Any]], ...]

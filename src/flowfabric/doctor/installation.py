@@ -57,7 +57,10 @@ class Installation:
         self.is_readable = True
 
     async def examine(self, check: Check) -> list[Finding]:
-        """Run one check. Run X01 first, then X02 and so on: later checks rely on earlier ones."""
+        """Run one check.
+
+        Call this for X01 first, then for X02 and so on, because later checks rely on earlier ones.
+        """
         try:
             found = await _CHECKS[check.name](self, check)
         except QueryFailed as error:
@@ -176,9 +179,9 @@ def _other_library(found: SchemaStatus) -> Found:
 def _manifest(
     source: Source, is_distributed: bool
 ) -> tuple[list[str], list[str], list[str], list[str]]:
-    """Return what a migrated database must have.
+    """Return what a migrated database must contain, as four lists.
 
-    The four lists are the names of functions, the source texts of these functions, the names of
+    The lists contain the names of functions, the source texts of these functions, the names of
     constraints, and the names of indexes.
     """
     names, bodies = [], []

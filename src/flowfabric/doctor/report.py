@@ -1,4 +1,4 @@
-"""The report of the doctor."""
+"""The report of the doctor, and the findings in it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from flowfabric.db.distribute import Cluster
 
 
 class Level(StrEnum):
-    """An error needs action. A warning may disappear by itself, or be intended."""
+    """How serious a finding is.
+
+    Somebody must act on an error. A warning can disappear by itself, or its cause can be intended.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -19,7 +22,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One violation."""
+    """One problem that a check has found."""
 
     name: str
     level: Level
@@ -29,7 +32,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The result of one check. `is_cut` means that more findings exist than were read."""
+    """The result of one check. `is_cut` means that `findings` is not the whole list."""
 
     name: str
     title: str
@@ -42,8 +45,9 @@ class Verdict:
 class Report:
     """The result of an examination.
 
-    If only the executions with recent events were checked, `executions` and `events` say how many
-    there were. Otherwise they are None. `cluster` is None if the database is not distributed.
+    If only executions with recent events were checked, `executions` is the number of these
+    executions, and `events` is the number of these events. If all executions were checked, both are
+    None. `cluster` is None if the database is not distributed.
     """
 
     verdicts: tuple[Verdict, ...]

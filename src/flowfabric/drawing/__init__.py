@@ -1,4 +1,4 @@
-"""Converts records to text and plain data: tables, lists of facts, trees, JSON, pictures of flows.
+"""Converts records to text and to plain data, such as tables, trees, JSON and pictures of flows.
 
 Commands print the output, and HTTP serves it.
 """

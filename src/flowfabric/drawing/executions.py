@@ -97,9 +97,7 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return the most important reason for a state as plain data, with the other reasons in
-    `others`.
-    """
+    """Return a reason for a state as plain data, with less important reasons in `others`."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,
@@ -148,7 +146,10 @@ def attempt_facts(attempt: AttemptInfo) -> dict[str, Any]:
 
 
 def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
-    """Return a step as plain data. Never show a secret; show a long value only if `is_whole`."""
+    """Return a step as plain data.
+
+    The value is left out if it is a secret, or if it is long and `is_whole` is false.
+    """
     facts = plain(step)
     facts.pop("value", None)
     is_shown = is_whole or len(step.value or b"") <= VALUE_SHOWN
@@ -156,7 +157,11 @@ def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
 
 
 def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
-    """Return the traceback of a failed attempt below a title line; empty if there is none."""
+    """Return a title line and the traceback of a failed attempt.
+
+    If `is_whole` is true, the traceback has all frames, otherwise only frames of user code. If the
+    attempt has no traceback, return no lines.
+    """
     if not (trace := attempt.trace(is_whole=is_whole)):
         return []
     lines = (f"  {printable(line)}" for line in trace.split("\n"))
@@ -165,11 +170,11 @@ def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class ExecutionDetails:
-    """Everything about one execution.
+    """Draws everything about one execution, as plain data or as lines of text.
 
-    It contains payload, result and whole step values only with `with_payload`, and never contains
-    secrets. The trace of the last failure has the frames of user code; with `with_trace`, it has
-    all frames.
+    Payload, result and long step values are shown in full only if `with_payload` is set. Secrets
+    are never shown. In the text, the trace of the last failure has only the frames of user code. If
+    `with_trace` is set, the trace has all frames.
     """
 
     info: ExecutionInfo
@@ -278,9 +283,9 @@ class ExecutionDetails:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return a table of the newest children, or [] without children.
+        """Return a table of the newest children. If there are no children, return no lines.
 
-        The first line is not a part of the table: it is text for the end of the section's title.
+        The first line is not a part of the table. The caller adds it to the title of the section.
         """
         if not self.children:
             return []
@@ -335,9 +340,9 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return a table of the last `number` records, or [] without records.
+    """Return a table of the last `number` records. If there are no records, return no lines.
 
-    The first line is not a part of the table: it is text for the end of the section's title.
+    The first line is not a part of the table. The caller adds it to the title of the section.
     """
     if not records:
         return []
@@ -346,7 +351,7 @@ def _last(
 
 
 def _category(info: ExecutionInfo) -> str | None:
-    """Return the category of a failure; None if the reason already begins with it."""
+    """Return the category of a failure, or None if the reason already begins with the category."""
     category, reason = info.failure_category or "", info.failure_reason or ""
     name = category.rpartition(".")[2]
     return None if reason == category or reason.startswith(f"{name}: ") else category

@@ -65,7 +65,7 @@ def flow_lines(
     now: datetime,
     screen: Screen,
 ) -> list[str]:
-    """Return a flow as text, with the given members."""
+    """Return a flow as text: its facts, and a table of the given members."""
     cancelled = None
     if info.cancelled_at is not None:
         by = f" by {info.cancelled_by}" if info.cancelled_by else ""
@@ -110,7 +110,7 @@ def _counts(summary: FlowSummary) -> str:
 
 
 def _members(members: Sequence[FlowMember], now: datetime, screen: Screen) -> list[str]:
-    """Return a table of the first members, with failed members on top."""
+    """Return a table of members, with failed members on top. It has at most MEMBERS_SHOWN rows."""
     rank = {state: number for number, state in enumerate(ORDER)}
     chosen = sorted(members, key=lambda each: rank[each.public_state])[:MEMBERS_SHOWN]
     columns: list[Column[FlowMember]] = [

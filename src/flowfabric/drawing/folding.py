@@ -1,7 +1,7 @@
-"""Folds a picture: draws similar boxes as one box.
+"""Folds the picture of a flow: draws several similar boxes as one box.
 
-First, siblings in wide fan-outs are folded. If the picture is still too large, parallel branches
-are folded, then long chains, then whole stages.
+First, many siblings become one box. If the picture is still too large, the same is done with
+branches of the same shape, then with long chains, then with whole stages.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def fold(
 ) -> Picture:
     """Return the picture with similar boxes merged.
 
-    Siblings are boxes with the same task, upstreams and downstreams. If there are at least
-    `siblings` of them, they become one box. If the picture then still has more than `most_boxes`
-    boxes or `most_lines` lines, it is folded further, and its note says how.
+    Siblings are boxes with the same task, upstreams and downstreams. `siblings` or more of them
+    become one box. If the picture then still has more than `most_boxes` boxes or `most_lines`
+    lines, it is folded further, and its note says how.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)
@@ -83,7 +83,7 @@ def fold(
 
 
 def unfolded(picture: Picture) -> Picture:
-    """Return the picture unchanged, or folded if it has too many boxes or lines."""
+    """Return the picture unchanged. But if it has too many boxes or lines to draw, fold it."""
     if _fits(picture, MOST_UNFOLDED_BOXES, MOST_UNFOLDED_LINES):
         return picture
     return fold(picture)
@@ -100,7 +100,10 @@ def neighbours(picture: Picture) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) -> list[int]:
-    """Sort the boxes so that each comes after its upstreams. Boxes of a cycle are omitted."""
+    """Sort the boxes so that each box comes after its upstreams.
+
+    Leave out the boxes of a cycle and all boxes below them.
+    """
     waits = [len(boxes) for boxes in ups]
     order = [index for index, count in enumerate(waits) if not count]
     for index in order:
@@ -112,7 +115,7 @@ def topological(ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]) ->
 
 
 def depths(order: Sequence[int], ups: Sequence[Sequence[int]], size: int) -> list[int]:
-    """Return for every box the number of stages above it."""
+    """Return for every box the number of boxes above it on the longest path that leads to it."""
     found = [0] * size
     for index in order:
         found[index] = max((found[up] + 1 for up in ups[index]), default=0)
@@ -134,9 +137,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def _siblings(picture: Picture) -> list[Hashable]:
-    """Return the key of every box, made of its task, its upstreams by group, and its downstreams.
+    """Return a key for every box.
 
-    Boxes with the same key are merged.
+    Boxes have the same key if they have the same task, the same edge groups with the same
+    upstreams, and the same downstreams.
     """
     ups: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
     downs: list[list[tuple[int, int]]] = [[] for _ in picture.boxes]
@@ -151,8 +155,10 @@ def _siblings(picture: Picture) -> list[Hashable]:
 
 
 def _branches(picture: Picture) -> list[Hashable]:
-    """Return a key for every box. Two boxes get the same key if they have the same task, and the
-    branches above and below them look the same.
+    """Return a key for every box.
+
+    Boxes have the same key if they have the same task, and if the branches above and below them
+    look the same.
     """
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
@@ -171,10 +177,10 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Return a key for every box. The boxes between the two ends of a chain have the same key.
+    """Return a key for every box. All boxes between the two ends of a chain have the same key.
 
-    In a chain, every box but the first has one upstream, and every box but the last has one
-    downstream.
+    In a chain, every box except the first has exactly one upstream, and every box except the last
+    has exactly one downstream.
     """
     ups, downs = neighbours(picture)
     head = list(range(len(picture.boxes)))
@@ -188,9 +194,10 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """Return the key of every box, made of its stage and its task.
+    """Return a key for every box. Boxes have the same key if they have the same stage and task.
 
-    If there are many stages or many tasks, the key is the stage alone.
+    The stage of a box is the number that `depths` returns. If there are many stages, a stage covers
+    several of these numbers. If there are many stages or many tasks, the key is the stage alone.
     """
     stages = _stages_alone(picture)
     # With many stages, one key covers several stages. Boxes with this key may wait for each other.
@@ -209,7 +216,7 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """Return the kind of a box: its task or its name, and whether the box is folded."""
+    """Return what a box is, as text: its task, or else its name, and whether it is folded."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 
@@ -224,7 +231,7 @@ def _policies(picture: Picture) -> list[Hashable]:
 
 
 def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
-    """Merge boxes with the same key if there are at least `least` of them."""
+    """Return the picture, with boxes merged if at least `least` of them have the same key."""
     members: dict[Hashable, list[int]] = defaultdict(list)
     for index, key in enumerate(keys):
         members[key].append(index)
@@ -290,7 +297,11 @@ def _merged_box(boxes: Sequence[Box]) -> Box:
 
 
 def _common(names: Sequence[str], task: str) -> str:
-    """Return one text for several names: their common prefix, else the task, else two names."""
+    """Return one name for several boxes.
+
+    Return the common beginning of their names if it is long enough, otherwise their task. If
+    `task` is empty, return the first and the last name instead of the task.
+    """
     low, high = min(names), max(names)
     same = next((at for at, ch in enumerate(low) if high[at : at + 1] != ch), len(low))
     prefix = low[:same]
@@ -302,7 +313,7 @@ def _common(names: Sequence[str], task: str) -> str:
 
 
 def _without_shortcuts(picture: Picture) -> Picture:
-    """Remove the direct line between two boxes that a longer path also connects."""
+    """Remove each line from one box to another if a longer path leads there, too."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     rank = {index: number for number, index in enumerate(order)}

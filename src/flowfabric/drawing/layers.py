@@ -1,13 +1,22 @@
-"""Place boxes and lines in layers, after Sugiyama. This module computes positions only.
+"""Computes where the boxes and the lines of a drawing go, in layers, after Sugiyama.
 
-Every box gets a layer below its upstreams. A line across several layers gets a bend in each layer.
-The order within a layer is improved until few lines cross. Coordinates are computed in two ways: by
-Brandes and Köpf's alignments, and with lines as springs. The result with straighter lines is used.
-Very large graphs get springs only.
+These words have a fixed meaning here:
 
-Lines across layers share their bends if they start at one box, or if they end at one joint (the
-point above a box where the lines of an edge group meet). So a wide fan looks like a trunk with
-branches.
+- layer: a row of boxes at the same height. Each box is in a layer below all its upstreams.
+- wire: a line from an upstream box to a downstream box.
+- bend: a point where a wire passes through a layer on its way to a lower layer.
+- vertex: a box or a bend.
+- link: the part of a wire from one layer to the next. It joins two vertices.
+- joint: the point above a box where the wires of one edge group meet.
+- trunk: the bends that several wires share.
+- block: vertices of consecutive layers, linked one to the next, with the same x coordinate.
+
+First, the vertices of each layer are sorted so that few wires cross. Then their x coordinates are
+computed in two ways: from blocks (after Brandes and Köpf), and with the links as springs. The
+result with the straighter wires is used. For very large graphs, only the springs are computed.
+
+Several wires share their bends if they all start at the same box, or all end at the same joint. So
+a wide fan looks like a trunk with branches.
 """
 
 from __future__ import annotations
@@ -44,7 +53,7 @@ _SWEEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a box, and the height of the joints above it."""
+    """The size of a box. `head` is the height of the room for joints above the box."""
 
     width: float
     height: float
@@ -53,7 +62,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place. `port` is the distance of its end from the middle of the lower box."""
+    """A line to place, from an upstream box to a downstream box.
+
+    The line ends `port` to the right of the middle of the downstream box.
+    """
 
     upstream: int
     downstream: int
@@ -69,7 +81,11 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of one or more wires, from top to bottom. It bends only between two layers."""
+    """The part of one or more wires from one layer to the next.
+
+    It leads from `start` down to `end`. It moves sideways only between the heights `bend_from` and
+    `bend_to`, which are between the two layers.
+    """
 
     start: Point
     bend_from: float
@@ -80,10 +96,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The positions of a drawing.
+    """Where the boxes and lines of a drawing go, as `arrange` computes it.
 
-    `boxes` holds the middle of the upper edge of each box. `layers` holds the layer of each box,
-    counted from 0 in each connected component.
+    `boxes` contains the middle of the upper edge of each box. `layers` contains the number of the
+    layer of each box, counted from 0 in each connected component.
     """
 
     width: float
@@ -94,7 +110,7 @@ class Layout:
 
 
 def arrange(sizes: Sequence[Size], wires: Sequence[Wire]) -> Layout:
-    """Return a position for every box and a path for every wire. Wires must not form a cycle."""
+    """Compute where every box and every wire goes. The wires must not form a cycle."""
     components = _components(len(sizes), wires)
     boxes = [Point(0, 0)] * len(sizes)
     layers = [0] * len(sizes)
@@ -128,7 +144,10 @@ def _moved(segment: Segment, x: float, y: float) -> Segment:
 
 
 def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
-    """Return the connected components, in the order of their first boxes."""
+    """Return the connected components, in the order of their first boxes.
+
+    A connected component is a list of all boxes that wires connect with one another.
+    """
     parent = list(range(size))
 
     def find(index: int) -> int:
@@ -148,9 +167,10 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Component:
-    """The placement of connected boxes.
+    """Places boxes that wires connect with one another, and their wires.
 
-    A vertex is a box (its index in `members`) or a bend (a higher number).
+    A vertex is a number. It stands for a box (an index of `members`), or for a bend, a point where
+    a wire passes through a layer (a higher number).
     """
 
     all_sizes: Sequence[Size]
@@ -190,11 +210,15 @@ class _Component:
 
     @property
     def _bends(self) -> int:
-        """The first number that stands for a bend: the numbers below it stand for boxes."""
+        """The lowest number of a vertex that is a bend. Vertices with lower numbers are boxes."""
         return len(self.sizes)
 
     def _bend(self) -> None:
-        """Give every wire a bend in each layer that it crosses. Wires share bends if possible."""
+        """Give every wire a bend in each layer between its two boxes.
+
+        A wire shares its bends either with all wires from the same box, or with all wires to the
+        same joint, whichever are more.
+        """
         layer = self.layer
         out: dict[int, int] = defaultdict(int)
         into: dict[tuple[int, int], int] = defaultdict(int)
@@ -230,7 +254,7 @@ class _Component:
         )
 
     def _order(self) -> None:
-        """Order the layers so that few lines cross."""
+        """Sort the vertices (boxes and bends) of each layer so that few wires cross."""
         self.rows = _first_order(self.layer, self.ups, self.downs)
         links = sum(map(len, self.downs))
         sweeps = max(4, min(24, _EFFORT // (links + len(self.widths) + 1)))
@@ -275,7 +299,8 @@ class _Component:
     ) -> list[Segment]:
         """Return the segments of all wires. Wires with common bends share segments.
 
-        A segment ends in the next layer: at a box, at its joint, or below the boxes of the layer.
+        A segment leads from one layer to the next. It ends at a box or at a joint above the box. If
+        its wires go on to a lower layer, it ends below the boxes of the layer.
         """
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
@@ -304,7 +329,10 @@ class _Component:
 
 
 def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """Return a layer for every box: below its upstreams, and so that lines are short."""
+    """Return the number of the layer of every box.
+
+    A box is below all its upstreams, and near the boxes at the other ends of its lines.
+    """
     ups: list[list[int]] = [[] for _ in range(size)]
     downs: list[list[int]] = [[] for _ in range(size)]
     for a, b in dict.fromkeys(links):
@@ -343,9 +371,9 @@ def _narrowed(
     ups: Sequence[Sequence[int]],
     downs: Sequence[Sequence[int]],
 ) -> list[int]:
-    """Limit the boxes per layer: move surplus boxes down.
+    """Limit the number of boxes in a layer: move surplus boxes to lower layers.
 
-    Each layer keeps the boxes with the longest paths below them.
+    The boxes with the longest paths below them stay where they are.
     """
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
@@ -373,7 +401,10 @@ def _narrowed(
 def _first_order(
     layer: Sequence[int], ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Return every layer in the order of a depth-first walk from the top boxes."""
+    """Return the vertices of every layer, in the order in which a depth-first walk meets them.
+
+    The walk starts at the boxes without upstreams.
+    """
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     seen = [False] * len(layer)
     roots = [vertex for vertex in range(len(layer)) if not ups[vertex]]
@@ -395,9 +426,10 @@ def _uncrossed(
     downs: Sequence[Sequence[int]],
     sweeps: int,
 ) -> list[list[int]]:
-    """Sweep up and down, and return the best order found: the one with the fewest crossings.
+    """Sort the vertices of each layer again and again, and return the order with fewest crossings.
 
-    A sweep sorts each layer by medians, and swaps neighbours if that removes crossings.
+    A sweep goes through all layers, down or up, and applies `_by_medians` to each. Unless the graph
+    is very large, the sweep then applies `_swap`.
     """
     best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
     stale = 0
@@ -431,10 +463,11 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort the vertices of a layer by the median position of their neighbours in `sides`.
+    """Sort the vertices of a layer by the median position of their neighbours.
 
-    A vertex without neighbours stays in its place. If `turn` is -1, vertices with equal medians are
-    reversed.
+    `sides` lists the neighbours of each vertex, either those in the layer above or those in the
+    layer below. A vertex without neighbours stays where it is. If `turn` is -1, vertices with equal
+    medians are put in the opposite order.
     """
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
@@ -457,7 +490,7 @@ def _swap(
     downs: Sequence[Sequence[int]],
     position: list[int],
 ) -> None:
-    """Swap vertices that are next to each other, if that removes crossings."""
+    """Swap vertices that are side by side in a layer, if that removes crossings."""
     for _ in range(4):
         is_better = False
         for row in rows:
@@ -484,7 +517,10 @@ def _swap(
 
 
 def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
-    """Count the crossings between the lines of two vertices, given the sorted ends of the lines."""
+    """Count how often the lines of two vertices cross.
+
+    `left` and `right` are the sorted positions at which the lines of each vertex end.
+    """
     found = passed = 0
     for end in left:
         while passed < len(right) and right[passed] < end:
@@ -517,10 +553,12 @@ def _coordinates(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return the x coordinate of every vertex, from four alignments.
+    """Return the x coordinate of every vertex, after Brandes and Köpf.
 
-    The alignments are shifted to the edges of the narrowest one. For each vertex, the result is the
-    mean of the two middle positions. It keeps the boxes of a layer apart, as each alignment does.
+    The drawing is placed four times: from the top and from the bottom, each time from the left and
+    from the right. Two of the results are shifted to the left edge of the narrowest result, two to
+    its right edge. Each vertex then gets the mean of the two middle ones of its four coordinates.
+    The boxes of a layer do not overlap in any of the four results, nor in the mean.
     """
     conflicts = _conflicts(rows, ups, bends)
     found: list[list[float]] = []
@@ -549,7 +587,11 @@ def _coordinates(
 def _conflicts(
     rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
 ) -> set[tuple[int, int]]:
-    """Return the links that cross a link between two bends. Alignments ignore these links."""
+    """Return the links that cross a link between two bends.
+
+    A link joins vertices (boxes or bends) of two neighbouring layers. `_align` does not put the two
+    vertices of a returned link below each other, so that long lines stay straight.
+    """
     found = set()
     for upper, lower in pairwise(rows):
         position = {vertex: at for at, vertex in enumerate(upper)}
@@ -575,10 +617,12 @@ def _align(
     sides: Sequence[Sequence[int]],
     conflicts: set[tuple[int, int]],
 ) -> list[int]:
-    """Return the block of every vertex. A vertex joins the block of its median neighbour.
+    """Group the vertices into blocks, and return the block of every vertex.
 
-    It stays alone if the link to this neighbour is a conflict, or crosses the link of another
-    vertex that has joined a block.
+    The vertices of a block get the same x coordinate. A vertex joins the block of its median
+    neighbour: the middle one of its neighbours (`sides`) in the previous row. The link between the
+    two must not be in `conflicts`, and must not cross a link by which another vertex has joined a
+    block. Otherwise the vertex begins a block of its own.
     """
     size = len(sides)
     root = list(range(size))
@@ -611,7 +655,10 @@ def _compact(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Push all blocks to the left as far as possible, then to the right where there is room."""
+    """Return the x coordinate of every vertex. The vertices of a block (`root`) have the same.
+
+    The blocks are pushed to the left as far as possible, then to the right where there is room.
+    """
     after: dict[int, dict[int, float]] = defaultdict(dict)
     before: dict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
@@ -632,7 +679,10 @@ def _compact(
 
 
 def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list[int]:
-    """Sort the blocks so that each comes after the blocks to its left."""
+    """Sort the blocks so that every block comes after all blocks to its left.
+
+    A block is a group of vertices with the same x coordinate.
+    """
     order: list[int] = []
     seen: dict[int, bool] = {}
     for block in blocks:
@@ -651,7 +701,10 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """Return positions for the vertices of a layer, from 0, as close together as allowed."""
+    """Return x coordinates for the vertices of one layer.
+
+    The first coordinate is 0, and the gaps between the vertices are as small as allowed.
+    """
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -666,7 +719,10 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return a position for every vertex. The lines pull their vertices together like springs."""
+    """Return the x coordinate of every vertex.
+
+    The links between two layers act like springs, which pull their vertices below each other.
+    """
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, offsets in zip(rows, packed, strict=True):
@@ -700,7 +756,7 @@ def _relaxed(
 
 
 def _rising(values: Sequence[float], weights: Sequence[float]) -> list[float]:
-    """Change the values as little as possible so that they never decrease.
+    """Change the values as little as possible until none is smaller than the one before it.
 
     Neighbouring values in the wrong order are replaced by their weighted average.
     """
@@ -723,7 +779,10 @@ def _unbent(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Straighten trunks and chains of boxes as far as their neighbours allow."""
+    """Return new x coordinates, which make chains as straight as the vertices beside them allow.
+
+    A chain is a list of boxes and bends that can be drawn as a straight column.
+    """
     xs = list(xs)
     spot = {vertex: (row, at) for row in rows for at, vertex in enumerate(row)}
 
@@ -759,9 +818,11 @@ def _unbent(
 def _chains(
     ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], bends: int
 ) -> list[list[int]]:
-    """Return chains, the longest first.
+    """Return the chains, the longest first.
 
-    A chain is a list of vertices joined by single lines, or the bends of one trunk.
+    A chain is a list of vertices (boxes and bends) that can be drawn as a straight column. Each
+    vertex has one link down, to the next vertex, and the next vertex has no other link up. If a
+    bend is linked to other bends, its links to boxes do not count.
     """
 
     def following(vertex: int) -> int | None:
@@ -786,7 +847,7 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return the total cost of the lines that are not straight. Long sideways moves cost most."""
+    """Return how crooked the lines are. Every sideways move adds to it, a long one the most."""
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:
@@ -803,7 +864,11 @@ def _straightened(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Centre vertices below their upstreams where that takes a move of at most _NUDGE."""
+    """Return new x coordinates: each vertex moves to the middle below its upstreams.
+
+    A vertex that would have to move by more than _NUDGE stays. A vertex without upstreams moves to
+    the middle above its downstreams.
+    """
     xs = list(xs)
     for row in (*rows, rows[0]):
         for at, vertex in enumerate(row):

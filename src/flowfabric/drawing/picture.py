@@ -113,7 +113,10 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Joint:
-    """The policy of a group of lines into a box. Lines without a joint are all needed."""
+    """The mark above a box where the lines of one edge group meet.
+
+    It says how many lines of the group are needed. If a line does not end at a joint, it is needed.
+    """
 
     box: int
     group: int = 0
@@ -158,7 +161,7 @@ class Picture:
 def in_order(
     pairs: Iterable[tuple[PublicState, int]],
 ) -> tuple[tuple[PublicState, int], ...]:
-    """Add up counts by state, failures first."""
+    """Add up the counts of each state, and return the sums, those of failures first."""
     found: Counter[PublicState] = Counter()
     for state, count in pairs:
         found[state] += count
@@ -184,9 +187,9 @@ def picture_of(
     now: datetime | None = None,
     link: Callable[[FlowMember], str] = lambda _: "",
 ) -> Picture:
-    """Return the picture of a stored flow. Edges to trimmed members are omitted.
+    """Return the picture of a stored flow. The edges of trimmed members are omitted.
 
-    Without `now`, a node that has not ended has no duration. `link` returns the address that a
+    If `now` is None, a node that has not ended has no duration. `link` returns the address that a
     click on a member opens.
     """
     boxes = []
@@ -242,8 +245,8 @@ def short_name(task: str) -> str:
 def visible_joints(picture: Picture) -> dict[tuple[int, int], Joint]:
     """Return the joints to draw, by box and group.
 
-    A group of one line has no joint. If a box has only one group and needs all its lines, it has no
-    joint either.
+    A group of one line gets no joint. If a box has only one group and needs all lines of the group,
+    the box gets no joint.
     """
     groups: Counter[int] = Counter(box for box, _ in {(j.box, j.group) for j in picture.joints})
     return {

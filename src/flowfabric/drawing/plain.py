@@ -1,4 +1,4 @@
-"""Records as plain data and as JSON, the same for commands and HTTP."""
+"""Turns records into plain data and JSON, in the same way for commands and for HTTP."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from flowfabric.core.ids import PartitionedId
 def plain(record: Any) -> dict[str, Any]:
     """Return the facts of a record or a mapping, without null values.
 
-    A partitioned id also gets a field with its UUID.
+    If the id contains a partition, the field `uuid` with the UUID alone is added.
     """
     is_record = is_dataclass(record) and not isinstance(record, type)
     facts: Mapping[str, Any] = asdict(record) if is_record else record

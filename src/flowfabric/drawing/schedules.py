@@ -117,7 +117,7 @@ def _months(month: str) -> str:
 
 
 def _values(field: str) -> list[int]:
-    """Return the numbers of a field that lists numbers; [] for any other field."""
+    """Return the numbers in a field of cron, or [] if the field is not a list of numbers."""
     parts = field.split(",")
     return sorted(map(int, parts)) if all(part.isdecimal() for part in parts) else []
 

@@ -1,4 +1,4 @@
-"""A picture as SVG: one file that needs no scripts, fonts or other files, for light and dark pages.
+"""Draws a picture as one SVG file, for light and dark pages. No script or other file is needed.
 
 A sign and a word show each state, so that the picture is readable without colours.
 """
@@ -147,17 +147,17 @@ def as_svg(
     with_style: bool = True,
     unfold_link: str = "",
 ) -> str:
-    """Return the picture as an SVG document. With `is_folded`, similar boxes are one box.
+    """Return the picture as an SVG document. If `is_folded` is true, similar boxes are one box.
 
-    Without `with_style`, the page must contain `drawing_style()`. A click on a folded box opens
-    `unfold_link`.
+    If `with_style` is false, the page around the drawing must contain `drawing_style()`. A click on
+    a folded box opens the address `unfold_link`.
     """
     drawn = fold(picture) if is_folded else unfolded(picture)
     return _Sheet(drawn, with_style=with_style, unfold_link=unfold_link).document()
 
 
 def drawing_style() -> str:
-    """Return the style of drawings inside a page. It changes nothing else on the page."""
+    """Return the CSS for drawings inside a page. It applies to nothing else on the page."""
     rules = _RULE.sub(
         lambda rule: ", ".join(_inside(one.strip()) for one in rule[1].split(",")) + " {", _style()
     )
@@ -175,7 +175,7 @@ def _inside(selector: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Port:
-    """Where the lines of one group arrive at a box."""
+    """The spot above a box where the lines of one edge group end. `joint` is drawn there."""
 
     group: int
     width: float
@@ -184,7 +184,11 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A picture with positions."""
+    """All that the SVG writer needs: the picture, and where each of its boxes and lines goes.
+
+    `ports` has one entry per box. By edge group, it says how far to the right of the middle of the
+    box the lines of the group end.
+    """
 
     picture: Picture
     sizes: list[Size]
@@ -194,7 +198,7 @@ class Plan:
 
 
 def plan(picture: Picture) -> Plan:
-    """Compute the sizes and positions of all boxes of a picture."""
+    """Compute the size of every box of a picture, and where its boxes and lines go."""
     ports = _ports(picture)
     is_compact = len(picture.boxes) > COMPACT
     sizes = [_size(box, its, is_compact) for box, its in zip(picture.boxes, ports, strict=True)]
@@ -240,7 +244,7 @@ def _ports(picture: Picture) -> list[list[Port]]:
 
 
 def _spread(ports: Sequence[Port]) -> dict[int, tuple[float, Port]]:
-    """Return the middle of every port, as a distance from the middle of the box."""
+    """Return the ports of a box by group, each with its distance from the middle of the box."""
     if all(port.joint is None for port in ports):
         return {port.group: (0.0, port) for port in ports}
     x = -(sum(port.width for port in ports) + PORT_GAP * (len(ports) - 1)) / 2
@@ -295,7 +299,7 @@ def _small_text_width(box: Box) -> float:
 
 
 def _small_text(box: Box) -> str:
-    """Return the small line of a box, as plain text."""
+    """Return the text that is drawn in small letters below the name of a box."""
     if box.is_folded:
         parts = [f"{grouped(count)} {words(state)}" for state, count in box.states[:3]]
         return ", ".join(parts) + (", …" if len(box.states) > 3 else "")
@@ -376,7 +380,7 @@ class _Sheet:
     # The head
 
     def _head(self, inner: float) -> float:
-        """Draw title, state, counts and note, `inner` wide. Return where the drawing begins."""
+        """Draw title, state, counts and note, `inner` wide. Return the y where the boxes begin."""
         picture = self.picture
         chip = 0.0
         if picture.state:
@@ -404,7 +408,10 @@ class _Sheet:
         return y + 30
 
     def _counts(self, inner: float, y: float) -> float:
-        """Draw the number of nodes per state, with its sign. Return the y of the last line."""
+        """Draw a legend: the sign of each state, and how many nodes are in that state.
+
+        Return the y of the last line of text.
+        """
         x, end = MARGIN, MARGIN + inner
         total = _nodes(self.picture.size)
         self.parts.append(f'<text class="small" x="{_n(x)}" y="{_n(y)}">{escaped(total)}</text>')
@@ -657,7 +664,7 @@ def _classes(*names: str) -> str:
 
 
 def _path(segment: Segment, shortened: float) -> str:
-    """Return the path of a segment. Its end is moved up by `shortened`."""
+    """Return the SVG path of a segment. The path ends `shortened` above the segment's end."""
     a, b = segment.start, Point(segment.end.x, segment.end.y - shortened)
     if abs(a.x - b.x) < 0.5:
         return f"M{_n(a.x)} {_n(a.y)}V{_n(b.y)}"
@@ -740,7 +747,7 @@ def _char_width(ch: str) -> float:
 
 
 def fit(text: str, room: float, size: float, *, is_bold: bool = True) -> str:
-    """Return the text on one line, cut to fit the room."""
+    """Return the text without line breaks, cut if it is wider than `room`."""
     text = " ".join(text.split("\n"))
     if text_width(text, size, is_bold=is_bold) <= room:
         return text

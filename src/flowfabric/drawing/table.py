@@ -14,11 +14,12 @@ _Record = TypeVar("_Record")
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[_Record]):
-    """A column of a table, with the function that makes the cell of a record.
+    """A column of a table. `cell` makes the cell of a record.
 
-    A column may be cut to the width `least`; None forbids cutting. If cutting is not enough,
-    columns are dropped, the highest `drop` first. With `keeps_end`, the beginning of the text is
-    cut.
+    If the table is too wide, its columns are made narrower, each down to the width `least`. If
+    `least` is None, the column keeps its width. If the table is still too wide, columns are
+    dropped, the highest `drop` first; a column with `drop` 0 stays. If `keeps_end` is true, a text
+    that is too long loses its beginning, not its end.
     """
 
     title: str
@@ -91,7 +92,7 @@ def _least(columns: Sequence[Column[_Record]], natural: Sequence[int], shown: Se
 
 
 def _shrink(columns: Sequence[Column[_Record]], widths: dict[int, int], width: int) -> None:
-    """Narrow the columns that may be cut, the widest first, until the table fits."""
+    """Make columns narrower, always the widest that can be cut, until the table fits."""
     while sum(widths.values()) + len(_GAP) * (len(widths) - 1) > width:
         candidates = [
             index

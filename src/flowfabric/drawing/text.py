@@ -13,20 +13,20 @@ _COLOURS = {"red": 31, "green": 32, "yellow": 33, "cyan": 36}
 
 @dataclass(frozen=True, slots=True)
 class Screen:
-    """The screen that shows text. The default is a file or a pipe: no cutting, no colours."""
+    """What a screen can show. The default is for a file or a pipe: any width, no colours."""
 
     width: int | None = None
     has_colour: bool = False
     is_ascii: bool = False
 
     def narrowed(self, indent: int) -> Screen:
-        """Return a screen that is narrower by an indent."""
+        """Return the same screen, but `indent` columns narrower."""
         return self if self.width is None else replace(self, width=self.width - indent)
 
 
 @dataclass(frozen=True, slots=True)
 class Styled:
-    """A text with a colour, used where the screen has colours."""
+    """A text, and the colour in which a screen with colours shows it."""
 
     text: str
     colour: str
@@ -46,8 +46,9 @@ def text_of(cell: Cell) -> str:
 
 
 def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
-    """Return the text of a cell in its colour. If `text` is given, it replaces the text of the
-    cell, for example because that was too long.
+    """Return the text of a cell in the colour of the cell.
+
+    If `text` is given, return it instead of the text of the cell, for example a shorter form.
     """
     text = text_of(cell) if text is None else text
     if not text or not screen.has_colour or not isinstance(cell, Styled):
@@ -56,7 +57,7 @@ def paint(cell: Cell, screen: Screen, text: str | None = None) -> str:
 
 
 def text_width(text: str) -> int:
-    """Return how many columns of a terminal a text takes."""
+    """Return how wide a text is on a terminal, in columns."""
     return len(text) if text.isascii() else sum(map(_char_width, text))
 
 

@@ -17,7 +17,7 @@ def short(duration: timedelta) -> str:
 
 
 def precise(duration: timedelta) -> str:
-    """Return a duration in its two largest units: 3h58m; below a second: 250ms."""
+    """Return a duration in its two largest units, such as 3h58m, or as 250ms below a second."""
     if milliseconds := _below_a_second(duration):
         return milliseconds
     seconds = round(abs(duration).total_seconds())
@@ -43,7 +43,7 @@ def exact(moment: datetime) -> str:
 
 
 def relative(moment: datetime, now: datetime) -> str:
-    """Return a moment and its distance from now."""
+    """Return a moment as text, with its distance from now: `... UTC (3h58m ago)`."""
     distance = f"in {precise(moment - now)}" if moment > now else f"{precise(now - moment)} ago"
     return f"{exact(moment)} ({distance})"
 

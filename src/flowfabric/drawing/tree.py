@@ -1,7 +1,8 @@
 """Draws a picture as a tree of lines, for a terminal or a log.
 
-A box is drawn below the last box that every path to it passes. A box with several upstreams names
-them. A chain of boxes is not indented, so that a long flow stays narrow:
+A box is drawn below its upstream. If it has several upstreams, its row names them, and it is drawn
+below the last box that all paths to it have in common. A chain of boxes is not indented, so that a
+long flow stays narrow:
 
     ✔ load
     ├─ ✔ price
@@ -9,7 +10,7 @@ them. A chain of boxes is not indented, so that a long flow stays narrow:
     ◌ total  ← price, tax
     ◌ send
 
-A box with several upstreams and nothing below it is drawn as the last branch.
+If a box has several upstreams and nothing below it, it is indented, as the last branch.
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ class Row:
 
 
 def as_tree(picture: Picture, *, is_folded: bool = True, is_ascii: bool = False) -> list[Row]:
-    """Return the rows of a tree without a heading. With `is_folded`, similar boxes share a row."""
+    """Return the rows of a tree. If `is_folded` is true, similar boxes share a row."""
     return tree_of(fold(picture) if is_folded else unfolded(picture), is_ascii=is_ascii)
 
 
 def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
-    """Return the rows of a picture, without folding."""
+    """Return the rows of the tree of a picture, one row for each of its boxes."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     kids = _dominated(order, ups, depths(order, ups, len(picture.boxes)))
@@ -67,8 +68,8 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
         """Push the boxes below one box onto the stack, with their indents.
 
-        Two kinds of boxes are not indented: a single box, and a last box with several upstreams and
-        with boxes below it.
+        All these boxes are indented, with two exceptions: a single box, and the last box if it has
+        several upstreams and has boxes below it.
         """
         tail = None
         if boxes:
@@ -147,9 +148,10 @@ def _line(row: Row, screen: Screen) -> str:
 def _dominated(
     order: Sequence[int], ups: Sequence[Sequence[int]], depth: Sequence[int]
 ) -> dict[int, list[int]]:
-    """Return for each box the boxes below it in the tree. -1 is the root.
+    """Return, for each box, the boxes directly below it in the tree.
 
-    A box is drawn below the last box that every path to it passes.
+    A box is below the last box that all paths to it have in common. If there is none, it is in the
+    list of the key -1.
     """
     above = {-1: -1}
     height = {-1: 0}
@@ -174,7 +176,10 @@ def _dominated(
 
 
 def _waits(picture: Picture, ups: Sequence[Sequence[int]], is_ascii: bool) -> dict[int, str]:
-    """Return the upstreams of each box as text, group by group. Omit boxes with one upstream."""
+    """Return, by box, the text that names its upstreams, group by group.
+
+    A box with one upstream and without a joint gets no text.
+    """
     joints = visible_joints(picture)
     groups: dict[int, dict[int, dict[int, None]]] = defaultdict(lambda: defaultdict(dict))
     for line in picture.lines:

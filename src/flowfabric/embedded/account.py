@@ -21,7 +21,7 @@ SHELL = "/bin/sh"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A user that runs PostgreSQL. `switch` means that it is not the user of this process."""
+    """A user that runs PostgreSQL. `switch` is true if this process runs as another user."""
 
     name: str
     uid: int
@@ -64,7 +64,7 @@ class Account:
             raise
 
     def can_enter(self, folder: Path) -> bool:
-        """Return whether this user can enter `folder`. Try it, because mode bits may mislead."""
+        """Test whether this user can enter `folder`. The mode bits alone would not tell."""
         if not self.switch:
             return os.access(folder, os.X_OK)
         return self.run([SHELL, "-c", 'cd "$1"', "sh", folder]).returncode == 0
@@ -100,8 +100,9 @@ def choose(data: Path) -> Account:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment for PostgreSQL programs: our own, but in English and UTC, and without
-    PG* variables.
+    """Return the environment for PostgreSQL programs.
+
+    It is the environment of this process, but in English, in UTC and without PG* variables.
     """
     kept = {
         name: value

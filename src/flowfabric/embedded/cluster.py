@@ -1,6 +1,6 @@
 """Creates, starts, shares and stops the PostgreSQL server of a project.
 
-The server trusts every connection, because only root and the user that runs it can reach its
+The server trusts every connection, because only root and the user of the server can reach its
 socket. The socket and its folder have mode 0700, and the server listens on no network.
 """
 
@@ -31,7 +31,7 @@ USER = DATABASE = "flowfabric"
 
 
 class Server:
-    """The server of a project, as one process uses it. The end of a `with` block releases it."""
+    """The server of a project, for a process that uses it. `with` calls `release` at the end."""
 
     def __init__(self, folder: Folder, user: users.User, *, started: bool) -> None:
         self.url = f"postgresql://{USER}@/{DATABASE}?host={quote(str(folder.socket))}&port={PORT}"
@@ -45,7 +45,7 @@ class Server:
         _servers.add(self)
 
     def release(self) -> None:
-        """Stop using the server. The last process that uses it shuts it down."""
+        """Stop using the server. Shut the server down if no other process uses it."""
         self._leave(regardless=False)
 
     def stop(self) -> None:
@@ -145,7 +145,10 @@ def _major(data: Path) -> int | None:
 
 
 def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
-    """Create the data folder with our database and sync it to disk. Leave nothing on failure."""
+    """Create the data folder with the database of flowfabric, and sync it to disk.
+
+    If this fails, remove what was created.
+    """
     for leftover in folder.private.glob("data.*"):
         shutil.rmtree(leftover, ignore_errors=True)
     draft = folder.private / f"data.{secrets.token_hex(4)}"
@@ -164,7 +167,7 @@ def _make(folder: Folder, binaries: Binaries, account: Account) -> None:
 
 
 def _making(binaries: Binaries, draft: Path) -> list[tuple[list[str | Path], str]]:
-    """Return the commands that create a data folder. The last command syncs all files."""
+    """Return the commands that create a data folder, each with the SQL for its input."""
     initdb: list[str | Path] = [binaries.initdb, "-D", draft]
     locale = ["--encoding=UTF8", "--locale=C"]
     access = [f"--username={USER}", "--auth-local=trust", "--auth-host=reject"]

@@ -42,7 +42,7 @@ class FolderNotWritable(EmbeddedError):
 
 
 class FolderNotReachable(EmbeddedError):
-    """The user that runs the server cannot enter a folder it needs."""
+    """The user that runs the server cannot enter a folder that the server needs."""
 
 
 class FolderNotTrusted(EmbeddedError):
@@ -58,7 +58,7 @@ class SettingRefused(EmbeddedError):
 
 
 class StartFailed(EmbeddedError):
-    """PostgreSQL failed while it created its data or started."""
+    """PostgreSQL could not create its data, or could not start."""
 
 
 _ROOM_TO_START = 1024 * 1024
@@ -67,7 +67,7 @@ _NO_SPACE = ("No space left on device", "Disk quota exceeded", "Check free disk 
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn OSErrors about `folder` into errors that say what to do."""
+    """Turn an OSError about `folder` into an error that says what to do."""
     try:
         yield
     except OSError as error:

@@ -1,6 +1,6 @@
 """The `.flowfabric/` folder of a project: the server's data, socket, programs and log.
 
-A process locks the file `lock` while it changes them.
+While a process changes the folder, it locks the file `lock`.
 
     .flowfabric/
     ├── lock            locked while a process looks for, creates, starts or stops the server
@@ -44,9 +44,9 @@ _LARGEST_LOG = 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What the next process must know: where the server's files are, and the server's version.
+    """What `postgres.json` says: where the server's files are, and the server's version.
 
-    `home` and `socket` are None for the usual places.
+    `home` and `socket` are None if the files are in the usual folders.
     """
 
     home: str | None = None
@@ -85,7 +85,7 @@ class Folder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Lock out other processes, and read the record that the last process wrote."""
+        """Lock the folder for this process, and read the record that the last process wrote."""
         descriptor = self.open(self._lock, os.O_RDWR)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -135,7 +135,7 @@ class Folder:
         self._place_socket(account)
 
     def note(self, record: Record) -> None:
-        """Replace the record durably, so that the next process sees it even after a crash."""
+        """Write a new record to disk, so that the next process reads it even after a crash."""
         if record == self.record:
             return
         self.record = record
@@ -150,7 +150,7 @@ class Folder:
         sync(self.root)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file of this folder. A new file belongs to the folder's owner, even under root."""
+        """Open a file of this folder. The owner of the folder owns a new file, not root."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)
@@ -169,7 +169,7 @@ class Folder:
         return descriptor
 
     def forget_socket(self) -> None:
-        """Remove a socket folder outside the project after the server has stopped."""
+        """Remove the socket's folder if it is outside the project. The server must have stopped."""
         if self.record.socket:
             with suppress(OSError):
                 Path(self.record.socket).rmdir()
@@ -206,7 +206,7 @@ class Folder:
         return True
 
     def _make_home_outside(self, account: Account) -> Path:
-        """Create a folder outside the project, if the server's user cannot enter the project."""
+        """Create a folder outside the project, for a server whose user cannot enter the project."""
         name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:8]
         for state in _STATE_FOLDERS:
             if not (os.access(state, os.W_OK) and account.can_enter(Path(state))):
@@ -245,7 +245,7 @@ class Folder:
         )
 
     def _give_to_owner(self, target: int | Path) -> None:
-        """If this process is root, give a file to the owner of the folder."""
+        """If this process is root, make the owner of the folder the owner of a file."""
         if os.geteuid() == 0:
             owner = self.root.stat()
             os.chown(target, owner.st_uid, owner.st_gid)
@@ -288,7 +288,7 @@ def is_usable_socket(folder: Path) -> bool:
 
 
 def _make_own(folder: Path) -> None:
-    """Create a folder in a shared place. Refuse an existing folder that is not ours."""
+    """Create a folder, or refuse an existing one that another user owns or can write."""
     try:
         folder.mkdir()
         folder.chmod(0o711)

@@ -42,7 +42,7 @@ class State(StrEnum):
 
 
 def wait_for_state(folder: Folder) -> State:
-    """Wait while the server starts or stops, and return whether it is ready or down."""
+    """Wait while the server starts or stops, then return `State.READY` or `State.DOWN`."""
     deadline = time.monotonic() + _PATIENCE
     while (state := _state(folder)) is State.CHANGING:
         if time.monotonic() > deadline:
@@ -86,13 +86,14 @@ def stop(folder: Folder) -> None:
 
 
 def clear_leftovers(folder: Folder) -> bool:
-    """Remove the leftovers of a killed server, which would prevent the next start.
+    """Remove the leftovers of a killed server, because they would prevent the next start.
 
-    If the server is alive after all, remove nothing and return False. This happens if the process
-    that started the server was killed, but the server was not.
+    The leftovers are processes and files. If the server is alive after all, remove nothing and
+    return False. This happens if the process that started the server was killed, but the server
+    was not.
 
-    PostgreSQL itself does not remove a leftover lock file if its process id now belongs to another
-    process. This is common after a container restarts.
+    PostgreSQL itself does not remove a leftover lock file if the process id in the file now belongs
+    to another process. This is common after a container restarts.
     """
     if not _can_see_processes():
         return True
@@ -113,7 +114,10 @@ def clear_leftovers(folder: Folder) -> bool:
 def _spawn(
     folder: Folder, binaries: Binaries, account: Account, settings: Mapping[str, str]
 ) -> tuple[int, int]:
-    """Start the server detached. Return its process id and where its output begins in the log."""
+    """Start the server, detached from this process.
+
+    Return the process id of the server, and where its output begins in the log.
+    """
     quoted = str(folder.socket).replace('"', '""')
     ours = {
         "listen_addresses": "",
@@ -191,7 +195,7 @@ class _Listener:
         return pid
 
     def answers(self) -> bool:
-        """Return whether the process answers a PostgreSQL request for SSL."""
+        """Send the process a PostgreSQL request for SSL, and return whether an answer comes."""
         try:
             self._connection.sendall(_SSL_REQUEST)
             return self._connection.recv(1) in (b"S", b"N")
@@ -203,9 +207,9 @@ class _Listener:
 
 
 def _is_ready(data: Path, pid: int | None = None) -> bool:
-    """Return whether the server's lock file says that it accepts connections.
+    """Return whether the lock file of the server says that the server accepts connections.
 
-    With `pid`, the lock file must name this process.
+    If `pid` is given, also return False if the lock file belongs to a process with another id.
     """
     try:
         lines = (data / "postmaster.pid").read_text().splitlines()
@@ -234,7 +238,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _give_up(pid: int) -> None:
-    """End a server that never accepted connections."""
+    """End a server that has not accepted connections in time."""
     # SIGTERM is the only signal that also ends a server before it has set its signal handlers.
     _signal(pid, signal.SIGTERM)
     _wait_until(lambda: not _is_alive(pid), _ORPHAN_SECONDS)

@@ -57,6 +57,6 @@ def _parse(text: str) -> Iterator[tuple[str, str]]:
 
 
 def _words(text: str) -> list[str]:
-    """Split at white space as PostgreSQL does. A backslash escapes white space."""
+    """Split a text at white space as PostgreSQL does. A backslash escapes white space."""
     words = re.findall(r"(?:\\.|[^\\\s])+", text, flags=re.DOTALL)
     return [re.sub(r"\\(.)", r"\1", word, flags=re.DOTALL) for word in words]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 class User:
-    """This process as a user of the server.
+    """Marks this process as a user of the server, until `leave` is called.
 
     Lock the folder before you create a User, and before you call `leave`.
     """
@@ -27,7 +27,7 @@ class User:
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
     def leave(self) -> None:
-        """Stop using the server. A second call does nothing."""
+        """Remove the mark: this process no longer uses the server. A second call does nothing."""
         if self._descriptor is None:
             return
         with suppress(FileNotFoundError):
@@ -37,7 +37,7 @@ class User:
         self.forget()
 
     def forget(self) -> None:
-        """Close the file without unlocking it. After a fork, the parent keeps the lock."""
+        """Close the file, but do not unlock it: after a fork, the parent process needs the lock."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

@@ -30,7 +30,7 @@ MAX_QUESTION_BYTES = 1024
 
 @dataclass(frozen=True, slots=True)
 class ApprovalRequest:
-    """The request to one approver: the question, and a token that nobody else may have."""
+    """The request to one approver: the question, and a token for this approver only."""
 
     approver: str
     question: str
@@ -40,7 +40,10 @@ class ApprovalRequest:
 
     @property
     def url(self) -> str:
-        """The link to the page for the answer: FLOWFABRIC_PUBLIC_URL, `/w/` and the token."""
+        """The link to the page where the approver answers.
+
+        It consists of FLOWFABRIC_PUBLIC_URL, `/w/` and the token.
+        """
         return link_of(self.public_url, self.token)
 
 
@@ -49,7 +52,7 @@ Ask: TypeAlias = Callable[[ApprovalRequest], Awaitable[None] | None]
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """The decision of the approvers. `bool(approval)` is True if they approved."""
+    """The decision about an approval. `bool(approval)` is True if it was granted."""
 
     is_approved: bool
     answers: tuple[ApprovalAnswer, ...]
@@ -119,7 +122,7 @@ class OpenedApproval:
         details: Any,
         public_url: str | None,
     ) -> OpenedApproval:
-        """Build an OpenedApproval from `stored`, the recorded value of its step."""
+        """Build an OpenedApproval from `stored`, the recorded value of the step that opened it."""
         made = json.loads(stored or b"{}")
         requests = [
             ApprovalRequest(one["approver"], question, details, one["token"], public_url)

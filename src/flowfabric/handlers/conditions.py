@@ -36,7 +36,10 @@ class Condition(ABC, Generic[T]):
 
     @abstractmethod
     def read(self, signals: Sequence[SignalRecord]) -> T:
-        """Return the values of the signals that satisfied the condition, nested like it."""
+        """Return the values of the signals that satisfied the condition.
+
+        The values are nested in the same way as the members of the condition.
+        """
 
 
 class One(Condition[T]):
@@ -81,7 +84,7 @@ class One(Condition[T]):
 
 
 class Every(Condition[tuple[Any, ...]]):
-    """A condition that needs all its members. One signal may satisfy several members."""
+    """A condition that is satisfied when all members are. One signal can satisfy several."""
 
     def __init__(self, members: Sequence[Condition[Any]]) -> None:
         self._members = _checked("every", members)
@@ -169,11 +172,11 @@ def every(*members: Condition[Any]) -> Condition[tuple[Any, ...]]:
 def at_least(
     n: int, /, *members: Condition[Any], distinct: Distinct = "signals"
 ) -> Condition[list[Any]]:
-    """Return a condition that holds when at least `n` signals for its members have come.
+    """Return a condition that is satisfied when at least `n` signals for its members have come.
 
-    The value of the condition is the list of the values of these signals. `distinct` says what must
-    differ between the `n` signals: only their ids (`signals`), the waitpoint or name that each was
-    sent to (`waitpoints`), or the sender (`sources`).
+    The value of the condition is the list of the values of the first `n` signals. By default every
+    signal counts. If `distinct` is "waitpoints", only one signal counts for each waitpoint or
+    signal name. If `distinct` is "sources", only one signal counts for each sender.
     """
     return AtLeast(n, members, distinct)
 

@@ -102,7 +102,7 @@ _NOW = f"{RESERVED_PREFIX}now"
 
 
 class ChildOptions(Protocol):
-    """The options of a task that apply to a child."""
+    """The options of a task that matter when a handler submits the task as a child."""
 
     @property
     def with_parent(self) -> bool: ...
@@ -112,7 +112,7 @@ class ChildOptions(Protocol):
 
 
 class Submittable(Protocol[P, R_co]):
-    """The part of a task that `ctx.submit` uses. `R_co` is the type of its run."""
+    """The part of a task that `ctx.submit` uses. `R_co` is the type of the runs of the task."""
 
     @property
     def name(self) -> str: ...
@@ -218,10 +218,11 @@ class Context(HandlerContext):
 
     @property
     def cancelled(self) -> bool:
-        """True once the lease is lost or released. From then on, results do not count.
+        """True once the lease is lost or released. Later results of the handler do not count.
 
-        When a worker stops, it releases the lease of a handler that does not finish in time.
-        flowfabric cancels an `async def` handler. A `def` handler must check this attribute.
+        At that moment flowfabric cancels an `async def` handler. It cannot stop a `def` handler, so
+        such a handler must check this attribute and return. A worker that stops releases the leases
+        of all handlers that do not finish in time.
         """
         return self._run.is_cancelled
 
@@ -306,11 +307,13 @@ class Context(HandlerContext):
         A plain function runs in a thread. The value is stored as JSON and read as the return type
         of the function. Give different names to steps that run concurrently.
 
-        If the function raises, its error is raised here. With `retry`, a function that raises is
-        called again, as often as `retry` allows, before its error is raised here. A call that takes
-        longer than `timeout` raises TimeoutError. An error that the handler catches is recorded: a
-        later run raises it here. An error that fails the attempt is not recorded: the next attempt
-        calls the function again.
+        If the function raises, it is called again as often as `retry` allows (default: never). Then
+        its last error is raised here. If one call of the function takes longer than `timeout`, this
+        counts as a TimeoutError of the function.
+
+        If the handler catches the error, the error is recorded, and a later run raises it here. If
+        the error fails the attempt, it is not recorded, and the next attempt calls the function
+        again.
         """
         _check_loop(self._run, f"ctx.step({name!r}, ...)", "ctx.step_sync")
         prepare = self._prepare_step
@@ -418,14 +421,14 @@ class Context(HandlerContext):
     ) -> T: ...
 
     def transaction(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
-        """Run a step whose writes commit together with its record, so they happen exactly once.
+        """Run a step whose writes to the database happen exactly once.
 
         `await ctx.transaction(function, ...)` calls `function(connection, ...)` in a transaction,
         records the returned value in the same transaction, and commits. The step is named after the
         function; to choose another name, pass it as the first argument.
 
-        The connection must lead to the database that stores the execution. `App(connect=...)` opens
-        it; by default it is an asyncpg connection.
+        The connection comes from `App(connect=...)`, and must lead to the database that stores the
+        execution. The default is an asyncpg connection, for an `async def` function only.
         """
         _check_loop(self._run, "ctx.transaction(...)", "ctx.transaction_sync")
         call = _transaction_call(function, args)
@@ -536,7 +539,7 @@ class Context(HandlerContext):
     async def sleep(self, duration: timedelta | float, *, name: str | None = None) -> None:
         """Sleep for a timedelta or a number of seconds.
 
-        The sleep takes no slot of the worker. Any worker may continue the handler afterwards.
+        The sleep takes no slot of the worker. After the sleep, any worker can continue the handler.
         """
         await self._sleep("sleep", name, delay=_as_timedelta(duration))
 
@@ -548,7 +551,7 @@ class Context(HandlerContext):
     async def sleep_until(self, when: datetime, *, name: str | None = None) -> None:
         """Sleep until a time.
 
-        The sleep takes no slot of the worker. Any worker may continue the handler afterwards.
+        The sleep takes no slot of the worker. After the sleep, any worker can continue the handler.
         """
         if not isinstance(when, datetime) or when.tzinfo is None:
             raise InvalidInput(field="when", problem="must be a datetime with a time zone")
@@ -589,8 +592,8 @@ class Context(HandlerContext):
         """Wait for a signal with this name, and return its value, which must fit `type`.
 
         The wait takes no slot of the worker. Signals are kept until they are taken, so a signal
-        that came before this call counts. Signals are taken in the order in which they came, each
-        once.
+        that came before this call counts, too. Signals are taken in the order in which they came,
+        each once.
 
         After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
         The timeout begins with the first call; a later run of the handler does not extend it.
@@ -639,8 +642,8 @@ class Context(HandlerContext):
     def signal(self, name: str, type: Any = Any, /) -> AwaitedSignal[Any]:
         """Return an awaitable for a signal. Await it, or pass it to `first`.
 
-        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it comes
-        first.
+        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it
+        comes before the run and the sleep have ended.
         """
         signal_codec(name, type)
         return AwaitedSignal(name, lambda: self._wait_for_signal(name, type, None, NO_DEFAULT))
@@ -653,8 +656,8 @@ class Context(HandlerContext):
     async def signals(self, name: str, type: Any = Any, /) -> AsyncIterator[Any]:
         """Yield the values of all signals with this name, as they come.
 
-        The position is durable: a later run of the handler yields the same values in the same
-        order. The loop does not end by itself: leave it with `break` or `return`.
+        Each signal is recorded, so a later run of the handler gets the same values in the same
+        order. The loop does not end by itself: end it with `break` or `return`.
         """
         while True:
             yield await self._wait_for_signal(name, type, None, NO_DEFAULT)
@@ -690,10 +693,10 @@ class Context(HandlerContext):
 
         `await ctx.wait_for(every(signal("a", int), at_least(1, signal("b"), signal("c"))))` returns
         a tuple of the value of `a` and a list of one value. The call takes the signals that
-        satisfied the condition, and leaves the others.
+        satisfied the condition. Other waits can take the other signals.
 
-        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default. If
-        closed waitpoints make the condition impossible, this happens at once.
+        After `timeout` the call returns `default`, or raises WaitTimeout if there is no default. It
+        does not wait for the timeout if closed waitpoints make the condition impossible.
         """
         _check_loop(self._run, "ctx.wait_for(...)", "ctx.wait_for_sync")
         return self._wait_for(condition, timeout, default)
@@ -764,10 +767,10 @@ class Context(HandlerContext):
     ) -> Waitpoint:
         """Make an address for one answer. Send its token now, `await waitpoint.wait(...)` later.
 
-        Anyone with the token may answer, with `app.signal(token, value)` or with its link. A signal
-        with the name `key` answers, too. A later run of the handler gets the same waitpoint. If the
-        handler does not begin to wait within `expires_in` after the waitpoint was made, the
-        waitpoint is closed.
+        Everybody who has the token can answer, with `app.signal(token, value)` or on the page
+        `waitpoint.url`. A signal with the name `key` is an answer, too. A later run of the handler
+        gets the same waitpoint. If the handler does not begin to wait within `expires_in` after the
+        waitpoint was made, the waitpoint is closed.
         """
         durable = self._run.begin(f"waitpoint({key!r})")
         check_signal_name(key)
@@ -842,11 +845,12 @@ class Context(HandlerContext):
     ) -> Any:
         """Ask several approvers a question, and wait until they have decided.
 
-        The approval is granted after `need` approvals (default: one from each approver). It is
-        denied after `deny` rejections. Without `deny`, it is denied as soon as it can no longer be
-        granted. Each approver answers once, with their own token. The token alone says who answers.
-        `ask` is called for each approver, as a step, to send the token. An operator can answer for
-        an approver with `flowfabric approvals approve`.
+        The approval is granted when `need` approvers have approved (default: all). It is denied
+        when `deny` approvers have rejected (default: so many that it can no longer be granted).
+
+        Each approver answers once, with their own token. Whoever uses this token answers as this
+        approver. `ask(request)` is called for each approver, as a step, to send the token. An
+        operator can answer for an approver with `flowfabric approvals approve`.
 
         After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
         """
@@ -1009,9 +1013,9 @@ class Context(HandlerContext):
 
     @_awaited
     async def deprecate_patch(self, name: str) -> None:
-        """Keep the name of a patch after its old code was removed.
+        """Declare that the old code of a patch was removed from the handler.
 
-        An execution that took the old code is held.
+        An execution that took the old code is held, because this code is gone.
         """
         durable = self._run.begin(f"deprecate_patch({name!r})")
         await durable.deprecate_patch(name, is_own=self._run.is_own_flow())
@@ -1035,7 +1039,8 @@ class Context(HandlerContext):
     def stream(self) -> HandlerStream:
         """The stream of the execution: `await ctx.stream.send("text")`.
 
-        Readers follow it with `async for frame in run.stream()`, live and from any point.
+        Readers follow it with `async for frame in run.stream()`, from its beginning or from any
+        later frame.
         """
         return HandlerStream(self._run)
 
@@ -1065,7 +1070,7 @@ class Context(HandlerContext):
         usage is counted anyway.
 
         A report is recorded like a step: a later run of the handler does not count it again. The
-        reports of concurrent branches are told apart by their amounts. If the amounts may differ in
+        reports of concurrent branches are told apart by their amounts. If the amounts can differ in
         a later run, give each report a `name`. A report inside the function of a step is not
         recorded: it counts at every call of the function, because each call spends again.
         """
@@ -1293,9 +1298,10 @@ def _pop_timeout(kwargs: dict[str, Any]) -> timedelta | None:
 def _transaction_call(
     first: Any, args: tuple[Any, ...]
 ) -> tuple[str, Callable[..., Any], tuple[Any, ...]]:
-    """Split the arguments of `ctx.transaction`: a name, a function and the function's arguments.
+    """Return the name of a step, its function and the function's arguments.
 
-    Without a name, the step has the name of the function.
+    The parameters are the arguments of a call of `ctx.transaction`. If the first of them is not a
+    name, the step has the name of the function.
     """
     name = first if isinstance(first, str) else None
     function, *rest = (first, *args) if name is None else args or (None,)
@@ -1307,7 +1313,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return a text in the form that a step name may contain: one line, at most 200 bytes."""
+    """Return a text so that a step name can contain it: on one line, cut to 200 bytes."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

@@ -1,4 +1,7 @@
-"""Runs a handler against its journal up to its first new step. Calls no step, writes nothing."""
+"""Runs a handler against its journal, up to its first new step.
+
+Such a dry run calls no function of a step and writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ReachedNewStep:
-    """The handler has reached an operation that no earlier run has recorded."""
+    """Stops a dry run, because the handler has reached an operation that is not recorded."""
 
     name: str
 
@@ -39,7 +42,7 @@ class NoFrames(RunFrames):
 
 
 class DryDurableRun(DurableRun):
-    """A durable run that stops before its first unrecorded operation."""
+    """The durable part of a dry run. It stops the handler before an unrecorded operation."""
 
     frames_class = NoFrames
 
@@ -66,7 +69,7 @@ class DryDurableRun(DurableRun):
 
 
 class DryRun(HandlerRun):
-    """A run of a handler that holds no lease."""
+    """A run of a handler without a lease, which stops at the first new step."""
 
     __slots__ = ()
 

@@ -107,7 +107,7 @@ class OnceCall:
     value: Any = None
 
     def derive_id(self, what: str) -> ExecutionId:
-        """Return an id that is the same in every run of the handler."""
+        """Return the id for `what`, which is the same in every run of the handler."""
         claimed = self.claimed
         name = f"{self.name} {self.occurrence} {what}"
         return child_id(claimed.id, claimed.replay_count, name, 0, claimed.generation)
@@ -287,7 +287,7 @@ class DurableRun:
     async def make_waitpoint(
         self, entry: Entry, key: str, expires_in: timedelta | None
     ) -> StepRecord:
-        """Create a waitpoint and record it. Its token is stored as a secret."""
+        """Create a waitpoint and record it. The token of the waitpoint is stored as a secret."""
         id = uuid4()
         client, claimed, step = self._worker.client, self._claimed, (entry.name, entry.occurrence)
         token = await self.write(
@@ -331,7 +331,10 @@ class DurableRun:
 
     @property
     def public_url(self) -> str | None:
-        """The address of the server to which the links of waitpoints lead, without the path."""
+        """The beginning of the links to waitpoints, such as `https://example.com`.
+
+        None if no public URL is set (FLOWFABRIC_PUBLIC_URL).
+        """
         return self._worker.public_url
 
     def asked(self, entry: Entry, at: datetime) -> None:
@@ -365,7 +368,7 @@ class DurableRun:
         asyncio.run_coroutine_threadsafe(self.frames.flush(), self.loop).result()
 
     async def sleep(self, record: StepRecord) -> None:
-        """Sleep until the recorded time. The handler may pause during the sleep."""
+        """Sleep until the recorded time. The handler can pause during the sleep."""
         until = record.until_at
         if until is not None:
             self.check_running()
@@ -415,9 +418,9 @@ class DurableRun:
         return f"{claimed.execution_id}/{path}"
 
     def step_usage_key(self) -> str:
-        """Return the key of a report inside the function of a step.
+        """Return a new key, for a report of usage inside the function of a step.
 
-        The key is new for each call of the function, because each call spends again.
+        Every such report counts, because each call of the function spends again.
         """
         self._step_usages += 1
         return f"{self._claimed.lease_id}/{self._step_usages}"
@@ -455,9 +458,10 @@ class DurableRun:
         return submitted
 
     async def _place_keyed(self, child: Submission) -> ExecutionId:
-        """Put a child with a key into the partition of the key, where its duplicates are found.
+        """Assign a child to the partition of its key, and return the id of the child.
 
-        If its parent is in another partition, the child is stored without a parent.
+        A later submit with the same key looks for the child in that partition. If the parent is in
+        another partition, the child is stored without a parent.
         """
         await self.query(self._worker.client.executions.assign_partitions([child]))
         return child.id
@@ -512,8 +516,10 @@ class DurableRun:
         return await self._decide_patch(entry, value) != _OLD_PATH
 
     async def _decide_patch(self, entry: Entry, value: bytes) -> bytes | None:
-        """Record the decision about a patch, and return it. If another run recorded it first,
-        return that decision."""
+        """Record the decision about a patch, and return it.
+
+        If another run has already recorded a decision, return the decision of that run.
+        """
         self._waits.begin_work()
         try:
             record = await self.record(entry, value=value)
@@ -570,12 +576,15 @@ class DurableRun:
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, *, is_own: bool
     ) -> list[Ending]:
-        """Wait until `needed` of several runs have ended. The handler may pause to wait."""
+        """Wait until at least `needed` of the runs `ids` have ended, and return their endings.
+
+        The handler can pause meanwhile.
+        """
         await self._continue(is_own)
         return await self.ends.wait_for_ends(ids, needed)
 
     async def wait_for_end(self, id: ExecutionId, *, is_own: bool) -> Ending:
-        """Wait until a run has ended. The handler may pause to wait."""
+        """Wait until a run has ended, and return its ending. The handler can pause meanwhile."""
         await self._continue(is_own)
         return await self.ends.wait_for_end(id)
 
@@ -583,7 +592,7 @@ class DurableRun:
         return await self._worker.run_in_thread(self._claimed, call)
 
     async def check_journal(self) -> None:
-        """Hold the execution if the handler returned before it reached every recorded step.
+        """Hold the execution if the handler returned without reaching every recorded step.
 
         Also record the step failures that the handler has caught.
         """
@@ -620,7 +629,8 @@ class DurableRun:
     def hold(self, step: str, problem: str, *, is_older: bool = False) -> BaseException:
         """Hold the execution until an operator acts, and return the exception to raise.
 
-        With `is_older`, a worker with newer code may continue the execution instead.
+        If `is_older` is true, the execution first waits for a worker with newer code. It is held
+        only if no such worker comes.
         """
         pause = PauseOnHold(step, problem, bool(self._worker.code_version), is_older)
         if running_loop() is self.loop:
@@ -663,7 +673,7 @@ class DurableRun:
         return HandlerPaused() if self.root is None else asyncio.CancelledError()
 
     def check_running(self) -> None:
-        """Raise if the handler must stop because it pauses or has lost its lease."""
+        """Raise if the handler must not go on: it pauses or has ended, or its lease is gone."""
         if self.is_pausing or self.is_over:
             raise self.interruption()
 
@@ -674,9 +684,10 @@ class DurableRun:
             await self._record_failures(is_own)
 
     async def write(self, write: Callable[[], Awaitable[T]]) -> T:
-        """Write under the lease. While the row is locked, retry until the lease ends.
+        """Call `write`, which writes under the lease, and return its answer.
 
-        The write records work that is already done, so a lock must not make it fail.
+        While another transaction has locked the row, try again until the lease ends. `write`
+        records work that is already done, so a locked row must not make it fail.
         """
         while True:
             try:
@@ -698,7 +709,7 @@ class DurableRun:
         return error
 
     async def _record_failures(self, is_own: bool) -> None:
-        """Record the failures that the handler has caught, before it does anything new."""
+        """Record the failures that the handler has caught, before the handler continues."""
         handled = [one for one in self._failures if one.is_handled(is_own)]
         for one in handled:
             if one.writing is None:
@@ -739,7 +750,10 @@ class DurableRun:
 
 
 def _fingerprint(payload: bytes) -> str:
-    """Hash arguments. The order in lists does not matter, because a list may come from a set."""
+    """Return a hash of the arguments of a child.
+
+    The order of the items in lists does not matter, because a list may come from a set.
+    """
     try:
         return _digest(json.loads(payload))
     except (ValueError, RecursionError):

@@ -170,7 +170,7 @@ class HandlerRun:
             self.durable.end()
 
     async def check_journal(self) -> None:
-        """Hold the execution if the handler returned before it reached every recorded step."""
+        """Hold the execution if the handler returned without reaching every recorded step."""
         if self._worker is not None:
             await self.make_durable().check_journal()
 
@@ -184,15 +184,15 @@ class HandlerRun:
     def is_durable_with(self, client: FlowFabric) -> bool:
         """Tell whether calls of `client` belong in the handler's journal.
 
-        Only calls of the worker's own client do, and only outside of steps.
+        True if `client` is the worker's own client, and no function of a step is running.
         """
         worker = self._worker
         return worker is not None and worker.client is client and in_step.get() is None
 
     async def wait_for_end(self, id: ExecutionId, client: FlowFabric) -> Ending | None:
-        """Wait until a run has ended, and return its ending.
+        """Wait until a run has ended, and return its ending. The handler can pause meanwhile.
 
-        The handler may pause to wait. Return None at once if it cannot pause.
+        If the handler cannot pause, return None without waiting.
         """
         if self._worker is None or self._worker.client is not client:
             return None
@@ -204,9 +204,9 @@ class HandlerRun:
     async def wait_for_ends(
         self, ids: Sequence[ExecutionId], needed: int, client: FlowFabric
     ) -> list[Ending] | None:
-        """Wait until `needed` of several runs have ended, and return their endings.
+        """Wait until at least `needed` of the runs `ids` have ended, and return their endings.
 
-        The handler may pause to wait. Return None at once if it cannot pause.
+        The handler can pause meanwhile. If it cannot pause, return None without waiting.
         """
         if not self.is_durable_with(client):
             return None
@@ -232,7 +232,7 @@ class HandlerRun:
         return await (self.query(awaited) if self.is_durable_with(client) else awaited)
 
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:
-        """Remember runs that are known to exist."""
+        """Remember runs that exist, so that a wait does not have to check this."""
         self.make_durable().ends.note_existing(ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
@@ -245,7 +245,10 @@ class HandlerRun:
             self.make_durable().ends.note_unrecorded(ids)
 
     def report_blocking_wait(self) -> None:
-        """Tell the worker that the handler waits for runs in its slot. Any thread may call this."""
+        """Tell the worker that the handler waits for other runs and keeps its slot.
+
+        Any thread can call this.
+        """
         if (worker := self._worker) is not None:
             worker.loop.call_soon_threadsafe(worker.on_blocking_wait, self.claimed)
 

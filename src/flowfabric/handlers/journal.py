@@ -24,7 +24,7 @@ class Mismatch(Exception):
 
 
 class Entry:
-    """A step that this run has begun, with its position and its record from an earlier run."""
+    """A step that this run has begun. `record` is its record, if an earlier run recorded it."""
 
     __slots__ = (
         "follows",
@@ -60,7 +60,8 @@ class Entry:
 class Unbegun:
     """Recorded steps that this run has not begun, in the order of their positions.
 
-    `first` is fast even after many steps were taken out. In a plain dict, it would get slow.
+    `first` is fast even after many steps were taken out. The first key of a plain dict would get
+    slow.
     """
 
     __slots__ = ("_left", "_order")
@@ -150,9 +151,9 @@ class Journal:
     def begin_patch(self, name: str, *, is_own: bool, is_alone: bool, may_precede: bool) -> Entry:
         """Begin the decision about a patch.
 
-        The decision has no position of its own, because newer code may add it between two recorded
-        steps. With `may_precede`, newer code may also have added it directly before a patch that an
-        earlier run took.
+        The decision has no position of its own, because newer code can add it between two recorded
+        steps. If `may_precede` is true, newer code can also have added it directly before a patch
+        that an earlier run took.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1
@@ -170,10 +171,10 @@ class Journal:
             self._check_patches(self._next + self._is_beside)
 
     def takes_patch_at(self, position: int) -> bool:
-        """Tell whether an earlier run took a patch, at or before `position`, that this run has not
-        reached.
+        """Tell whether an earlier run took a patch that this run has not reached.
 
-        Patches that concurrent branches took do not count, because they have no order.
+        Only patches at `position` or before count. Patches that concurrent branches took do not
+        count, because they have no order.
         """
         patch = self._patched.first
         return patch is not None and patch.is_sequential and patch.position <= position
@@ -185,10 +186,10 @@ class Journal:
 
     @property
     def is_catching_up(self) -> bool:
-        """Whether the run will come to recorded steps that it has not begun yet.
+        """Whether there are recorded steps that this run must reach and has not begun yet.
 
-        Sleeps and open waits of concurrent branches do not count: a run skips them if their branch
-        loses a race.
+        Sleeps and open waits of concurrent branches do not count: a run can skip such a step, if
+        its branch loses a race.
         """
         return self._unreached.first is not None or self._sequential.first is not None
 
@@ -211,8 +212,10 @@ class Journal:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")
 
     def _check_patches(self, position: int) -> None:
-        """Refuse to begin a step, a child or a patch at `position` if this run skipped a patch that
-        an earlier run took there or before.
+        """Refuse to begin a step, a child or a patch at `position` if this run skipped a patch.
+
+        A patch is skipped if an earlier run took it at `position` or before, and this run has not
+        reached it.
         """
         patch = self._patched.first
         if patch is not None and self.takes_patch_at(position):
@@ -226,8 +229,10 @@ class Journal:
         return Mismatch(record.name, problem)
 
     def _check_order(self, name: str, position: int) -> None:
-        """Refuse a new step if an earlier run recorded a step at or before this position that this
-        run has not begun.
+        """Refuse to begin a new step at `position` if this run skipped a recorded step.
+
+        A step is skipped if an earlier run recorded it at `position` or before, and this run has
+        not begun it.
         """
         first = self._sequential.first
         if first is not None and first.position <= position:

@@ -1,4 +1,4 @@
-"""Refuses blocking calls on an event loop and async calls in a thread; calls code in threads."""
+"""Refuses blocking calls on an event loop and async calls in a thread. Runs code in threads."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def call_and_await(work: Callable[[], Awaitable[T]]) -> T:
 
 
 def call_for_future(call: Callable[[], T], what: str) -> T:
-    """Call a function. If it raises StopIteration, which a future cannot hold, raise RuntimeError.
+    """Call a function. If it raises StopIteration, which no future can carry, raise RuntimeError.
 
     `what` is the name of the function in that error.
     """
@@ -68,9 +68,9 @@ def call_for_future(call: Callable[[], T], what: str) -> T:
 
 
 async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
-    """Call a plain function in its own new thread. If the caller is cancelled, the thread runs on.
+    """Call a plain function in a new thread. If the caller is cancelled, the thread runs on.
 
-    It does not use the worker's threads, because a call that never ends would block one of them.
+    The worker's own threads are not used, because a function that never returns would block one.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -1,4 +1,4 @@
-"""Lets a handler wait until other runs have ended. Meanwhile it keeps its slot or pauses."""
+"""Lets a handler wait until other runs have ended. The handler keeps its slot or pauses."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _LAST_POLL = timedelta(seconds=30)
 
 
 class Looks:
-    """Counts the looks of a waiting execution at a run in another partition.
+    """Counts how often a waiting execution has looked at a run in another partition.
 
-    A look checks whether the run has ended. Only the latest counts are kept. A count starts again
-    at 0 if it was dropped, or if another process claims the execution.
+    A look checks whether the run has ended. Each process keeps only its latest counts. A count
+    starts again at 0 if it was dropped, or if another process claims the waiting execution.
     """
 
     most = 10_000
@@ -54,7 +54,7 @@ _looks = Looks()
 
 
 class RunEnds:
-    """The runs that one handler waits for."""
+    """Waits until runs have ended, for one run of a handler."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class RunEnds:
         self._reading: dict[ExecutionId, asyncio.Future[Ending | None]] = {}
 
     def note_existing(self, ids: Iterable[ExecutionId]) -> None:
-        """Remember runs that are known to exist."""
+        """Remember runs that exist, so that a wait does not have to check this."""
         self._existing.update(id.uuid for id in ids)
 
     def note_unrecorded(self, ids: Iterable[ExecutionId]) -> None:
@@ -90,7 +90,7 @@ class RunEnds:
         return id.uuid in self._unrecorded
 
     async def wait_for_end(self, id: ExecutionId) -> Ending:
-        """Wait until a run has ended. The handler may pause to wait."""
+        """Wait until a run has ended, and return its ending. The handler can pause meanwhile."""
         self._check_other("run", [id])
         ending = await self._read_ending(id)
         if ending is None and await self._have_ended_since([id]):
@@ -112,7 +112,10 @@ class RunEnds:
         return ending
 
     async def wait_for_ends(self, ids: Sequence[ExecutionId], needed: int) -> list[Ending]:
-        """Wait until `needed` of several runs have ended. The handler may pause to wait."""
+        """Wait until at least `needed` of the runs `ids` have ended, and return their endings.
+
+        The handler can pause meanwhile.
+        """
         self._check_other("runs", ids)
         while True:
             read = await asyncio.gather(*(self._read_ending(id) for id in ids))
@@ -142,9 +145,10 @@ class RunEnds:
         return id.partition_key != self._claimed.partition_key
 
     def _count_look(self, ids: Sequence[ExecutionId]) -> timedelta | None:
-        """Count a look at runs of other partitions; return how long to wait before the next look.
+        """Count a look at each run that is in another partition than the handler.
 
-        Return zero at the first look, and None if all runs are in the partition of the handler.
+        Return how long to wait before the next look: zero after a first look. Return None if no run
+        is in another partition.
         """
         waiter = self._claimed.execution_id
         counts = [_looks.count(waiter, id.uuid) for id in ids if self._is_away(id)]
@@ -172,8 +176,8 @@ class RunEnds:
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
         """Tell whether one of the runs has ended since `_read_ending` returned None for it.
 
-        Check only runs that are not known to exist, and raise ExecutionNotFound if one of them does
-        not exist.
+        Do not check runs that are known to exist (`note_existing`). Raise ExecutionNotFound if one
+        of the other runs does not exist.
         """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:
@@ -194,7 +198,10 @@ class RunEnds:
         return any(state is not None and state.is_terminal for state in states)
 
     async def _read_ending(self, id: ExecutionId) -> Ending | None:
-        """Return how a run ended; None if it has not ended. Concurrent branches share one call."""
+        """Return how a run ended, or None if it has not ended.
+
+        Concurrent branches share one call of the database.
+        """
         reading = self._reading.get(id)
         if reading is None:
             reading = self._reading[id] = asyncio.get_running_loop().create_future()

@@ -1,8 +1,8 @@
 """The frames of one handler run, and how they fit the journal.
 
-Frames are stored before the next journal entry. When a handler starts again, the frames before its
-last recorded entry are therefore stored already. The new run drops all frames until it has reached
-that entry.
+The frames that a handler sends before a step are stored before the journal entry of the step. When
+a handler starts again, all frames before the last journal entry are therefore stored already. The
+new run drops its frames until it has reached that entry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Lets a handler wait for signals. Meanwhile it keeps its slot or is suspended."""
+"""Lets a handler wait for signals. The handler keeps its slot, or its execution is suspended."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def signal_step(name: str) -> str:
 
 
 class SignalWaits:
-    """The signals that one handler waits for."""
+    """Waits for signals, for one run of a handler."""
 
     def __init__(self, durable: DurableRun) -> None:
         self._durable = durable
@@ -49,16 +49,16 @@ class SignalWaits:
         needs_ids: bool = False,
         reason_code: str = "waiting_for_signal",
     ) -> StepRecord | WaitAnswer:
-        """Wait for signals, take the answer and return it. The handler may pause meanwhile.
+        """Wait for signals, take the answer and return it. The handler can pause meanwhile.
 
         `is_own` says that the handler itself waits, not a concurrent branch. A branch takes its
         answer only when it continues, so a branch that loses a race leaves the signal to other
         waits.
 
         `declare` registers the types of the values and returns the condition. `has_default` is
-        stored, so that `flowfabric why` can say what happens at the timeout. With `needs_ids`, the
-        call asks the database even if an earlier run recorded the answer, because the record of the
-        step does not contain the ids of the signals.
+        stored, so that `flowfabric why` can say what happens at the timeout. If `needs_ids` is
+        true, the call asks the database even if an earlier run recorded the answer, because the
+        record of the step does not contain the ids of the signals.
         """
         durable = self._durable
         entry = await durable.begin_step(name, StepKind.WAIT, is_own=is_own)

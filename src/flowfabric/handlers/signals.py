@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class _NoDefault:
-    """The type of the marker for a wait without a default. None is a valid default."""
+    """The type of `NO_DEFAULT`: no default was given. None would be a valid default."""
 
     def __repr__(self) -> str:
         return "no default"
@@ -77,7 +77,7 @@ def read_answer(
 
 
 def default_or_error(what: str, answer: StepRecord | WaitAnswer, default: Any) -> Any:
-    """Return the default of a wait that no signal has answered, or raise WaitTimeout."""
+    """Return the default of a wait without an answer. If it has none, raise WaitTimeout."""
     if default is not NO_DEFAULT:
         return default
     is_resumed = answer.taken_as == "operator"

@@ -42,8 +42,8 @@ def stored_error(error: Exception) -> bytes:
 def error_of(record: StepRecord) -> Exception:
     """Restore the exception of a recorded failure.
 
-    The result is a `StepFailed` if the class is not in an imported module, or cannot be made
-    without its `__init__`.
+    The result is a `StepFailed` in two cases: the class of the exception is in no imported module,
+    or an exception of this class cannot be made without a call of `__init__`.
     """
     facts = facts_of(record.value)
     kind, message = str(facts.get("type", "")), str(facts.get("message", ""))

@@ -47,7 +47,7 @@ def is_exception_retrieved(task: asyncio.Task[Any]) -> bool:
     """Tell whether any code has retrieved the exception of a finished task.
 
     asyncio keeps this in a private attribute and offers no public way to ask (decision 0074): a
-    call of `exception()` would itself retrieve it. tests/unit/test_step_failures.py pins the
-    attribute.
+    call of `task.exception()` would itself retrieve the exception. The attribute is tested in
+    tests/unit/test_step_failures.py.
     """
     return not getattr(task, "_log_traceback", False)

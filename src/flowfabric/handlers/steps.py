@@ -40,8 +40,10 @@ class StepCodec:
 
     @property
     def encoding(self) -> str | None:
-        """The encoding that is stored with each value. It marks a secret value, which must not be
-        shown."""
+        """The encoding to store with each value, or None.
+
+        It is `SECRET` if the values contain secrets, so that no value is shown.
+        """
         return SECRET if self._codec.has_secrets else None
 
     def write(self, value: Any, step: str) -> bytes:
@@ -70,7 +72,7 @@ _untyped = StepCodec(Codec(Any), has_hint=False)
 
 
 def codec_of(function: Callable[..., Any], step: str) -> StepCodec:
-    """Return the codec for the values of a function."""
+    """Return the codec for the values that a function returns."""
     inner = _unwrap(function)
     if isinstance(inner, type):
         return _build_codec(inner, inner, step)

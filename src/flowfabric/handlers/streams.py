@@ -30,10 +30,11 @@ _MAX_NAME = 256
 class HandlerStream:
     """The stream of an execution, for its handler: `ctx.stream`.
 
-    Frames are stored about every 20 ms, in the order in which they were sent, and all of them
-    before the attempt ends. Sending waits only while the database does not keep up. A handler that
-    starts again sends only frames after its last recorded step. A `Rewind` tells readers to forget
-    the frames that are sent again.
+    Frames are stored about every 20 ms, in the order in which they were sent. All are stored before
+    the attempt ends. Sending waits only while the database does not keep up.
+
+    When the handler starts again, the frames after its last recorded step are sent again. A
+    `Rewind` tells readers to forget what they have already read of these frames.
     """
 
     __slots__ = ("_run",)
@@ -62,9 +63,9 @@ class HandlerStream:
     ) -> None:
         """Send a frame that is kept only for a while.
 
-        Use it for data that is soon outdated, such as the position of a cursor. The stream keeps
-        only the newest frames: about twice as many as the handler sends within `ttl` (seconds, or a
-        timedelta).
+        Use it for data that is soon outdated, such as where a mouse pointer is. The stream keeps
+        only the newest of these frames: about as many as the handler sends in twice the time `ttl`
+        (seconds, or a timedelta).
         """
         await self._put("best_effort", self._fleeting(value, kind, correlation_id, ttl))
 
@@ -217,7 +218,7 @@ _lines: ContextVar[tuple[tuple[logging.Logger, _LogLines], ...]] = ContextVar(
 
 
 class _Tap(logging.Handler):
-    """Gives a log record to the handler that logs it, if that handler has asked for it."""
+    """Gives the log records of a logger to the running handler, if it has asked for them."""
 
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()

@@ -48,12 +48,12 @@ _PAUSE_SECONDS = 0.05
 
 
 class _RolledBack(Exception):
-    """Rolls back the transaction of a step that must not commit."""
+    """Raised inside the transaction of a step, to roll the transaction back."""
 
 
 @dataclass(slots=True)
 class _Attempt:
-    """The progress of one transaction of a step."""
+    """How far one transaction of a step has come, and what it has yielded."""
 
     # Whether the function was called.
     is_called: bool = False
@@ -208,9 +208,10 @@ class TransactionalStep(StepCall):
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
         """Return the outcome of a step whose transaction failed, or None if it must run again.
 
-        After a conflict, the transaction runs again. `is_ours` says that the function had already
-        returned. If the connection was lost after that, the journal shows whether the commit took
-        effect. If it did not, the transaction runs again. Every other error is raised.
+        After a serialisation failure or a deadlock, the transaction runs again. `is_ours` says that
+        the function had returned before the error. If the connection was lost after the function
+        had returned, the journal shows whether the commit took effect: if not, the transaction runs
+        again. Every other error is raised.
         """
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:
@@ -232,7 +233,7 @@ class TransactionalStep(StepCall):
         self.durable.check_running()
 
     async def _find_record(self) -> StepRecord | None:
-        """Look for the record of a transaction whose commit was not answered."""
+        """Look for the record of the step in the journal, because the commit got no answer."""
         entry, durable = self._entry, self.durable
         for record in await durable.query(durable.client.steps.list(durable.id)):
             if (record.name, record.occurrence) == (entry.name, entry.occurrence):

@@ -43,9 +43,9 @@ async def _report(durable: DurableRun, usage: Mapping[str, int], key: str) -> st
 def usage_step(name: str | None, usage: Mapping[str, int], *, is_own: bool) -> str:
     """Return the name of the step that records a report of usage.
 
-    Without `name`, all reports of the handler itself (`is_own`) have the same name, because their
-    order is fixed. Tasks and threads that the handler started report in any order. So the names of
-    their reports contain the amounts: reports with equal amounts are interchangeable.
+    If `name` is None, all reports of the handler itself (`is_own`) have the same name, because the
+    order of these reports is fixed. Reports of tasks and threads that the handler started come in
+    any order, so their names contain the amounts. Reports with equal amounts are interchangeable.
     """
     if name is not None:
         check_name(name)

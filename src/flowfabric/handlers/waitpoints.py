@@ -19,7 +19,7 @@ Waiter = Callable[[str, UUID, Any, Any, Any], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Waitpoint:
-    """An address for one answer. Everybody who has the token may answer, so do not log it."""
+    """An address for one answer. Everybody who has the token can answer: do not log the token."""
 
     key: str
     id: UUID
@@ -63,9 +63,10 @@ class Waitpoint:
         timeout: timedelta | float | None = None,
         default: Any = NO_DEFAULT,
     ) -> Any:
-        """Wait for the answer, as `ctx.wait_for_signal` does. Afterwards the token is refused.
+        """Wait for the answer, as `ctx.wait_for_signal` does.
 
-        If the waitpoint is closed without an answer, the wait times out at once.
+        After the wait, the token is refused. If the waitpoint is closed without an answer, the wait
+        times out immediately.
         """
         return await self._wait(self.key, self.id, type, timeout, default)
 

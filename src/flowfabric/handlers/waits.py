@@ -41,7 +41,7 @@ class Pause(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PauseUntil:
-    """Pause until a time."""
+    """Pause until the time `until`."""
 
     until: datetime
 
@@ -51,7 +51,7 @@ class PauseUntil:
 
 @dataclass(frozen=True, slots=True)
 class PauseForRuns:
-    """Pause until `needed` of the target runs have ended."""
+    """Pause until at least `needed` of the runs `targets` have ended."""
 
     targets: tuple[ExecutionId, ...]
     needed: int = 1
@@ -66,7 +66,10 @@ class PauseForRuns:
 
 @dataclass(frozen=True, slots=True)
 class PauseSuspended:
-    """Pause until a signal has come, `needed` of the target runs have ended, or a time has come."""
+    """Pause until the first of three things happens.
+
+    A signal comes, at least `needed` of the runs `targets` have ended, or the time `until` comes.
+    """
 
     waits: tuple[tuple[str, int], ...] = ()
     targets: tuple[ExecutionId, ...] = ()
@@ -115,10 +118,13 @@ class PauseOnHold:
 
 @dataclass(frozen=True, slots=True)
 class PauseForBudget:
-    """Stay paused until a budget has room. The report of usage has already ended the lease."""
+    """Leave the execution as it is: it already waits for room in a budget.
+
+    The report of usage has paused it and ended its lease.
+    """
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> None:
-        """Do nothing, because the execution already waits."""
+        """Do nothing, because the execution already waits for the budget."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +139,7 @@ class PauseToContinue:
 
 @dataclass(frozen=True, slots=True)
 class PauseToRestart:
-    """Start the execution over with the same arguments. The code does not fit its journal."""
+    """Start the execution over with the same arguments, because its code and journal disagree."""
 
     step: str
     problem: str
@@ -158,7 +164,7 @@ class PauseForNewerCode:
 
 @dataclass(frozen=True, slots=True)
 class SleepWait:
-    """A branch of a handler sleeps."""
+    """The wait of a branch of a handler that sleeps."""
 
     since: datetime
     until: datetime
@@ -166,7 +172,7 @@ class SleepWait:
 
 @dataclass(frozen=True, slots=True)
 class RunWait:
-    """A branch of a handler waits for one run. `watch` resolves a future when the run ends.
+    """The wait of a branch for one run. `watch` resolves a future when the run ends.
 
     A run in another partition cannot wake the execution. For such a run, `poll` limits the pause,
     and after the pause the handler checks whether the run has ended.
@@ -179,10 +185,11 @@ class RunWait:
 
 @dataclass(frozen=True, slots=True)
 class RunsWait:
-    """A branch of a handler waits until `needed` of several runs have ended.
+    """The wait of a branch until at least `needed` of the runs `targets` have ended.
 
-    Runs in other partitions cannot wake the execution. If there are such runs, `poll` limits the
-    pause, and after the pause the handler checks which runs have ended.
+    A run in another partition cannot wake the execution, so it is not in `targets`. If the branch
+    also waits for such runs, `poll` limits the pause. After the pause, the handler checks which
+    runs have ended.
     """
 
     targets: tuple[ExecutionId, ...]
@@ -193,7 +200,7 @@ class RunsWait:
 
 @dataclass(frozen=True, slots=True)
 class EndedWait:
-    """A wait that ended at the time `at`. Its branch of the handler continues when it is its turn.
+    """A wait of a branch that ended at the time `at`. The branch continues when its turn comes.
 
     Branches take turns in the order of `at`. So a race between branches has the same winner in
     every run of the handler.
@@ -204,7 +211,7 @@ class EndedWait:
 
 @dataclass(frozen=True, slots=True)
 class SignalWait:
-    """A branch of a handler waits for a signal. `watch` resolves a future when the signal comes."""
+    """The wait of a branch for a signal. `watch` resolves a future when the signal comes."""
 
     name: str
     occurrence: int
@@ -241,7 +248,7 @@ class Waits:
         self.in_flight = 0
 
     def begin_work(self) -> None:
-        """Count work that must end before the handler may pause."""
+        """Count a piece of work as in flight. The handler cannot pause before its end."""
         self.in_flight += 1
 
     def end_work(self) -> None:
@@ -261,7 +268,7 @@ class Waits:
         self.end_work()
 
     async def wait(self, wait: Wait) -> Any:
-        """Wait until the wait is over or the handler is stopped."""
+        """Let a branch wait until `wait` is over. Raise if the handler is stopped first."""
         if isinstance(wait, SignalWait):
             several = sum(isinstance(one, SignalWait) for one in self._waits.values())
             if several >= MAX_WAITS:
@@ -289,7 +296,7 @@ class Waits:
             self._schedule_check()
 
     def unwind(self, error: type[BaseException] | None) -> None:
-        """Raise an error in every waiting branch. Without an error, cancel the branches."""
+        """Raise `error` in every waiting branch. If it is None, cancel the branches instead."""
         for future in list(self._waits):
             if future.done():
                 continue

@@ -1,6 +1,6 @@
 """Run the reconcilers of a process.
 
-Each runs about once in every `cadence`, and sooner if work is left or due.
+Each reconciler runs about once in every `cadence`, and sooner if work is left or due.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_AGE = 0.75
 async def run_reconcilers(
     client: FlowFabric, reconcilers: Sequence[Reconciler] = RECONCILERS
 ) -> None:
-    """Run all reconcilers until cancelled."""
+    """Run all reconcilers until this call is cancelled."""
     dues = Dues(client.database)
     async with asyncio.TaskGroup() as group:
         for reconciler in reconcilers:

@@ -1,7 +1,8 @@
-"""All reconcilers. Each may run in many processes at the same time.
+"""All reconcilers. Each can run in many processes at the same time.
 
-A pass is one call of a database function. It skips locked rows and checks each row again under its
-lock. No row can make a pass fail, because rows are checked when they are stored.
+A pass is one call of a database function. It skips locked rows. Before it changes a row, it locks
+the row and checks it again. No row can make a pass fail, because rows are checked when they are
+stored.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Reconciler:
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Drop the time of the next pass from an answer: the reconciler waits for its cadence."""
+    """Return an answer without the time of the next pass: the reconciler waits for its cadence."""
     handled, _ = await answer
     return handled, None
 

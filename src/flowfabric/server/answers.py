@@ -71,7 +71,7 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _data(value: Any) -> Any:
-    """Return a JSON document that is a field of a record, with its nulls and without leases."""
+    """Return the JSON document in a field of a record. Keep its nulls, but remove leases."""
     if isinstance(value, Mapping):
         return {str(name): _data(one) for name, one in value.items() if name not in SECRET}
     if isinstance(value, list | tuple):
@@ -82,7 +82,8 @@ def _data(value: Any) -> Any:
 def stored_json(body: bytes | None) -> Verbatim | None:
     """Return a stored payload or result as a JSON value.
 
-    A body that is not JSON, or is nested too deeply, is returned as text or base64 in an object.
+    If the body is not JSON, or is nested too deeply, return an object that contains it as text or
+    base64.
     """
     if body is None:
         return None
@@ -99,20 +100,20 @@ def answer(value: Any, status: int = 200, **headers: str) -> Response:
 
 
 def raw(text: str, status: int = 200, **headers: str) -> Response:
-    """Return an answer of JSON text, unchanged."""
+    """Return a JSON text as an answer, unchanged."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return Response(text, status, media_type=JSON, headers=named)
 
 
 class Partial(Protocol):
-    """An answer from all partitions, except the `missing` ones."""
+    """What the partitions have answered. `missing` names the partitions that did not answer."""
 
     @property
     def missing(self) -> Sequence[int]: ...
 
 
 def missing_in(found: Partial) -> dict[str, list[int]]:
-    """Return a field that names the partitions that did not answer, if there are any."""
+    """Return the field for the partitions that did not answer; nothing if all have answered."""
     return {"missing_partitions": list(found.missing)} if found.missing else {}
 
 
@@ -133,7 +134,7 @@ def etag(version: int) -> str:
 
 
 def wanted_version(request: Request) -> int | None:
-    """Return the version in the header If-Match; None without the header."""
+    """Return the version in the header If-Match; None if the header is missing or is `*`."""
     given = request.headers.get("if-match")
     if given is None or given.strip() == "*":
         return None
@@ -160,7 +161,10 @@ def operation_answer(request: Request, done: Steered) -> Response:
 
 
 def wait_seconds(request: Request, most: float = 30.0) -> float:
-    """Return how long the header `Prefer: wait=20` asks to wait, at most `most` seconds."""
+    """Return how many seconds a request asks the server to wait, as in `Prefer: wait=20`.
+
+    The answer is at most `most`. It is 0 if the request does not ask.
+    """
     for part in request.headers.get("prefer", "").split(","):
         name, _, number = part.strip().partition("=")
         if name.lower() == "wait" and number.isascii() and number.isdecimal():

@@ -98,7 +98,7 @@ class Backend:
         self.long_polls: Counter[tuple[str, str]] = Counter()
 
     def task(self, name: str, namespace: str) -> Task[..., Any, Any] | None:
-        """Return a task of the app for submissions to a namespace; None if the app lacks it."""
+        """Return a task of the app for one namespace; None if the app has no task of this name."""
         task = self.app.tasks.get(name)
         if task is None:
             return None
@@ -108,8 +108,10 @@ class Backend:
         return known
 
     async def registered_task(self, client: FlowFabric, name: str) -> TaskInfo:
-        """Return what an app or a worker has registered about a task. The answer may be seconds
-        old."""
+        """Return what an app or a worker has registered about a task.
+
+        The answer can be up to TASK_SECONDS old.
+        """
         key = (client.namespace or "", name)
         until, known = self._registered.get(key, (0.0, None))
         if known is not None and monotonic() < until:
@@ -121,7 +123,7 @@ class Backend:
         return found
 
     async def any_namespace(self) -> FlowFabric:
-        """Return a client of all namespaces.
+        """Return a client that sees all namespaces.
 
         If the login is bound to one namespace, return a client of the app's namespace.
         """
@@ -135,7 +137,7 @@ class Backend:
         return client.within(None) if self._sees_all else client
 
     async def lease_key(self) -> bytes:
-        """Return the key that signs leases of workers over HTTP."""
+        """Return the key with which the server signs the leases of workers that use HTTP."""
         if self._lease_key is None:
             self._lease_key = await (await self.app.client()).workers.server_key()
         return self._lease_key
@@ -211,9 +213,9 @@ def server(
     request from this machine and refuses all others. If `auth` is an async function, it gets the
     request and returns its `Principal`.
 
-    With `hosts`, the server accepts only requests with one of these Host headers. `cors_origins`
-    are the origins whose pages may call the server. `closes_app` closes the app when the server
-    stops.
+    If `hosts` is given, the server accepts only requests with one of these Host headers.
+    `cors_origins` are the origins whose pages may call the server. If `closes_app` is true, the
+    app is closed when the server stops.
     """
     if isinstance(hosts, str) or isinstance(cors_origins, str):
         raise InvalidInput(field="hosts", problem="must be a list of names, not one text")

@@ -61,7 +61,7 @@ class RefusedOne(TypedDict):
 
 
 class Handled(TypedDict):
-    """The number of executions that were handled, by outcome. `next` says that more match."""
+    """How many executions were handled, by outcome. If `next` is true, more can be left."""
 
     dry_run: bool
     handled: int
@@ -73,9 +73,10 @@ class Handled(TypedDict):
 
 @routes.post("/v1/bulk/{verb}", Scope.OPERATE, answers=Matched | Handled)
 async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
-    """Change all executions that match, newest first. `dry_run` (the default) only counts them.
+    """Change the newest executions that match a filter, at most `limit` of them.
 
-    If `next` is true, more executions match than the limit allows: call again.
+    If `dry_run` is true (the default), only count the executions that match. If the answer has
+    `next: true`, there can be more of them: send the request again.
     """
     filter, partition = await filter_of(call, bulk_where(verb, body.where))
     if body.dry_run:
@@ -92,7 +93,7 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
 def bulk_where(verb: str, text: str) -> Where:
     """Return the filter for a bulk act.
 
-    If `text` does not name states, the filter finds the states that allow the act.
+    If `text` does not name states, the filter finds only executions whose state allows the act.
     """
     where = where_of([text])
     if where.is_everything:
@@ -105,7 +106,7 @@ def bulk_where(verb: str, text: str) -> Where:
 async def matching(
     call: Call, filter: ExecutionFilter, partition: int | None, limit: int
 ) -> tuple[Found[ExecutionSummary], bool]:
-    """Return the newest executions of a filter, and whether there may be more."""
+    """Return the newest executions that match a filter, and whether there can be more."""
     found: Found[ExecutionSummary] = Found()
     cursor = None
     while len(found) < limit:
@@ -123,7 +124,7 @@ async def matching(
 async def act_on(
     call: Call, verb: str, reason: str | None, found: list[ExecutionSummary]
 ) -> dict[str, Any]:
-    """Apply an act to each of the executions that has not changed since it was found."""
+    """Apply an act to every execution that has not changed since it was found."""
     act = _action(call, verb, reason)
     outcomes: Counter[str] = Counter()
     refused: list[dict[str, Any]] = []

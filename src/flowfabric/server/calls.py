@@ -1,6 +1,6 @@
-"""Functions of the engine over HTTP, for clients of flowfabric itself: `App(url=…)` and `--url`.
+"""Functions of the engine over HTTP, for flowfabric's own clients: `App(url=…)` and `--url`.
 
-There is one route for each scope. `db/http_functions.py` says which functions need which scope.
+There is one route for each scope. `db/http_functions.py` says which scope each function needs.
 Namespace and actor come from the token, never from the request. No answer contains a lease.
 """
 
@@ -47,8 +47,8 @@ _MOST_WAITS = 1000
 class Arguments(Body):
     """The arguments of a function by name.
 
-    Some values are objects with one field: a UUID has `uuid`, a time `at`, a duration `us`
-    (microseconds), and bytes `base64`.
+    A value that JSON does not have is an object with one field. The field is `uuid` for a UUID,
+    `at` for a time, `us` (microseconds) for a duration, and `base64` for bytes.
     """
 
     arguments: dict[str, Any] = Field(default_factory=dict)
@@ -150,8 +150,9 @@ def _set_sender(found: dict[str, Any], who: str) -> None:
 
 
 def _name_gates(found: dict[str, Any], who: str) -> None:
-    """Remove everything but the kind, name and key of each gate: callers of this route must not
-    set the numbers of a limit.
+    """Keep only the kind, the name and the key of each gate.
+
+    The callers of this route must not set the numbers of a limit.
     """
     found["gates"] = json.dumps(
         [
@@ -197,10 +198,10 @@ def _without_lease(text: str) -> str:
 async def _wait_for_news(
     call: Call, request: Request, statement: Statement, arguments: dict[str, Any], seconds: float
 ) -> None:
-    """Wait up to `seconds` until a read of results or streams has an answer.
+    """If a call reads results or streams and finds nothing, wait up to `seconds` for something.
 
-    The wait also ends if the caller disconnects. For other functions there is no wait. All waits of
-    the server share one query (client/results.py, client/streams.py).
+    The wait also ends if the caller disconnects. Calls of other functions do not wait. The waits of
+    the server share their queries (client/results.py, client/streams.py).
     """
     if statement not in (functions.READ_RESULTS, functions.READ_STREAMS):
         return

@@ -39,7 +39,7 @@ EVENTS = PageOf(Event, {"has_more": bool})
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The events that a caller wants."""
+    """Tells whether a caller wants an event: by its kind, its lane and its task."""
 
     kinds: Collection[str] = ()
     lanes: Collection[str] = ()
@@ -134,7 +134,7 @@ async def _stream(
     one: EventPage,
     wanted: Callable[[Event], bool],
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the page `one` and all later events, as they come, while the token is valid."""
+    """Yield the page `one`, then all later events. Stop when the token is no longer valid."""
     queue = feed.join(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:

@@ -60,13 +60,13 @@ _FROM = "/v1/executions/{id}"
 
 
 class Items(Body):
-    """Many executions to submit."""
+    """The executions to submit in one batch."""
 
     items: list[Submit] = Field(min_length=1, max_length=MAX_ITEMS)
 
 
 class Replay(Reason):
-    """How an ended execution runs again."""
+    """Request body of a replay: which recorded steps to forget (default: none)."""
 
     from_step: str | None = Field(
         default=None, description="Forget this step and all steps that started after it."
@@ -76,19 +76,22 @@ class Replay(Reason):
 
 
 class Priority(Reason):
-    """The new priority."""
+    """The new priority of an execution."""
 
     priority: int = Field(ge=0, le=9000)
 
 
 class Revoke(Reason):
-    """Revoke the current lease. If a worker is given, only a lease of this worker is revoked."""
+    """Request body to revoke a lease.
+
+    If `worker_instance_id` is given, the lease is revoked only if that worker instance has it.
+    """
 
     worker_instance_id: str | None = None
 
 
 class NewSignal(Body):
-    """A signal to an execution."""
+    """A signal to send to an execution."""
 
     name: str
     value: Any = None
@@ -98,7 +101,7 @@ class NewSignal(Body):
 
 
 class Stored(TypedDict):
-    """A stored execution. `is_duplicate` means that its key was used before."""
+    """A stored execution. If `is_duplicate` is true, its key was used before."""
 
     id: ExecutionId
     task: str
@@ -135,7 +138,7 @@ class OneState(TypedDict):
 
 
 class Reasons(TypedDict):
-    """Why an execution is in its state. `others` holds further reasons."""
+    """Why an execution is in its state. `others` lists further reasons."""
 
     dimension: str
     code: str
@@ -146,7 +149,7 @@ class Reasons(TypedDict):
 
 
 class Explained(Reasons):
-    """Why an execution is in its state."""
+    """The id of an execution, and why the execution is in its state."""
 
     id: ExecutionId
 
@@ -168,7 +171,7 @@ class End(TypedDict):
 
 
 class Child(TypedDict):
-    """A child of an execution."""
+    """A child: an execution that the handler of another execution has submitted."""
 
     id: ExecutionId
     task: str
@@ -256,7 +259,10 @@ async def list_executions(
     limit: Limit = 100,
     cursor: str | None = None,
 ) -> Response:
-    """List executions, newest first, by the filter language of `flowfabric ls --where`."""
+    """List the executions that match a filter, newest first.
+
+    `where` takes the filter language of `flowfabric ls --where`.
+    """
     chosen = where_of(where, states=state, lanes=lane, tasks=task, tags=tag, since=since)
     filter, partition = await filter_of(call, chosen)
     found = await call.client.executions.list(
@@ -324,7 +330,7 @@ async def events(call: CurrentCall, request: Request, id: Id) -> Response:
 
 @routes.get(_FROM + "/why", Scope.READ, answers=Explained)
 async def why(call: CurrentCall, id: Id) -> Response:
-    """Explain why an execution is not running, or say that it runs."""
+    """Explain why an execution is in its state, for example why it does not run."""
     found = await find(call, id)
     return answer({"id": found, **why_facts(await call.client.executions.why(found))})
 
@@ -333,7 +339,7 @@ async def why(call: CurrentCall, id: Id) -> Response:
 async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     """Return how an execution ended. If it has not ended, the status is 202.
 
-    With the header `Prefer: wait=20`, the server waits up to 20 seconds for the end.
+    If the request has the header `Prefer: wait=20`, the server waits up to 20 seconds for the end.
     """
     call.check_sees_payloads()
     found = await existing(call, id)
@@ -349,7 +355,7 @@ async def result(call: CurrentCall, request: Request, id: Id) -> Response:
 async def cancel(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
-    """End an execution as cancelled."""
+    """Cancel an execution. It ends with the outcome `cancelled`."""
     done = await call.client.executions.cancel(
         await find(call, id),
         reason=why_of(body),
@@ -363,7 +369,7 @@ async def cancel(
 async def replay(
     call: CurrentCall, request: Request, id: Id, body: Replay | None = None
 ) -> Response:
-    """Run an ended execution again."""
+    """Run an ended execution again, in a new attempt."""
     done = await call.client.executions.replay(
         await find(call, id),
         **(body or Replay()).model_dump(),
@@ -377,7 +383,10 @@ async def replay(
 async def retry(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
-    """Make an execution run now: replay it, end its delay, or release its hold."""
+    """Make an execution run now.
+
+    Replay it if it has ended, promote it if it is delayed, or release it if it is held.
+    """
     done = await call.client.executions.retry(
         await find(call, id),
         reason=why_of(body),
@@ -416,7 +425,7 @@ async def revoke_lease(
 
 @routes.put(_FROM + "/tags", Scope.SUBMIT, answers=Tags)
 async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
-    """Set tags of an execution, all or none. Tags that are not given stay."""
+    """Set tags of an execution, all or none. Its other tags stay as they are."""
     found = await existing(call, id)
     await call.client.executions.set_tags(found, body)
     return answer({"id": found, "tags": await call.client.executions.tags(found)})
@@ -424,7 +433,10 @@ async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
 
 @routes.post(_FROM + "/signal", Scope.SIGNAL, limit=MEDIUM, answers=Delivered)
 async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -> Response:
-    """Send a signal to an execution. The first wait for this name takes it, now or later."""
+    """Send a signal to an execution.
+
+    The first wait for a signal of this name takes it, even if the wait begins later.
+    """
     found = await find(call, id)
     task = await _task_of(call, found)
     sent = Signal(

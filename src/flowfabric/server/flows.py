@@ -1,4 +1,4 @@
-"""Flows: submit a graph, build one piece by piece, read, draw, cancel."""
+"""Flows: submit a whole graph or build it piece by piece, read, draw, cancel."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Apply(Body):
 
 
 class GroupRule(Body):
-    """How many edges of a group must be satisfied."""
+    """The policy of an edge group: how many of its edges must be satisfied."""
 
     downstream: str
     group: int = Field(default=0, ge=0, le=32_767)
@@ -96,7 +96,7 @@ class GroupRule(Body):
 
 
 class CancelFlow(Reason):
-    """Which members to cancel: all members, the members that are not running, or none."""
+    """Which members of a flow to cancel: all, all that are not running, or none."""
 
     policy: FlowCancelPolicy = FlowCancelPolicy.CANCEL_ALL
 
@@ -110,7 +110,7 @@ class StoredFlow(TypedDict):
 
 
 class PolicySet(TypedDict):
-    """Whether the policy of a group was `set` now, or is `unchanged`."""
+    """Whether this call set the policy of an edge group. `unchanged`: the group already had it."""
 
     outcome: Literal["set", "unchanged"]
     policy: dict[str, Any]
@@ -172,7 +172,7 @@ async def stage_edge(call: CurrentCall, id: Id, body: NewEdge) -> Response:
 
 @routes.post(_FROM + "/edges/apply", Scope.SUBMIT, answers=DependencyApplied)
 async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
-    """Apply a staged edge, so that it blocks its downstream member."""
+    """Apply a staged edge, so that its downstream member waits for its upstream member."""
     done = await call.client.flows.apply_dependency_to_child(
         await existing_flow(call, id),
         body.edge_id,
@@ -184,7 +184,7 @@ async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
 
 @routes.put(_FROM + "/policies", Scope.SUBMIT, answers=PolicySet)
 async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
-    """Set the policy of a group of edges, before its first edge is staged."""
+    """Set the policy of an edge group. Do this before an edge of the group is staged."""
     given = {"kind": body.kind, "k": body.k, "on_satisfied": body.on_satisfied}
     group_policy = EdgeGroupPolicy.from_json(
         {name: value for name, value in given.items() if value is not None}
@@ -239,7 +239,7 @@ async def graph(call: CurrentCall, id: Id) -> Response:
 
 @routes.get(_FROM + "/graph.svg", Scope.READ, answers=Text("image/svg+xml"))
 async def picture(call: CurrentCall, id: Id, unfold: bool = False) -> Response:
-    """Draw a flow as a picture. Similar nodes are drawn as one."""
+    """Draw a flow as a picture. Unless `unfold` is true, similar nodes are drawn as one node."""
     flow = await find_flow(call, id)
     info, summary = await read_flow(call.client, flow)
     nodes, edges = await call.client.flows.members(flow), await call.client.flows.edges(flow)
@@ -255,8 +255,8 @@ async def cancel(
 ) -> Response:
     """Cancel a flow.
 
-    With the header `Prefer: wait=20`, the server waits up to 20 seconds until the members to cancel
-    have ended. If they have not, the status is 504.
+    If the request has the header `Prefer: wait=20`, the server waits up to 20 seconds for the end
+    of the cancelled members. If some of them have not ended after this time, the status is 504.
     """
     seconds = wait_seconds(request)
     done = await call.client.flows.cancel(
@@ -271,7 +271,10 @@ async def cancel(
 
 @routes.post(_FROM + "/retry-failed", Scope.OPERATE, answers=FlowRetried)
 async def retry_failed(call: CurrentCall, id: Id, body: Reason | None = None) -> Response:
-    """Run the failed members of a flow again, and the members that were skipped because of them."""
+    """Replay the members of a flow that failed or expired.
+
+    Also replay the members that were skipped because of these members.
+    """
     done = await call.client.flows.retry_failed(
         await find_flow(call, id), reason=why_of(body), actor=call.principal.name
     )

@@ -18,7 +18,7 @@ from flowfabric.server.submissions import Body, Submit, submission, submission_w
 
 
 class Join(Body):
-    """Wait for some of several nodes."""
+    """A condition of a node: at least `k` of the nodes in `of` must succeed before it starts."""
 
     of: list[str] = Field(min_length=1)
     k: int = Field(default=1, ge=1, description="How many of these nodes must succeed.")
@@ -26,7 +26,7 @@ class Join(Body):
 
 
 class NewNode(Submit):
-    """A node of a flow."""
+    """A node of a new flow: an execution, and the nodes that it waits for."""
 
     name: str = Field(description="Unique in the flow.")
     after: list[str | Join] = Field(
@@ -40,7 +40,7 @@ class NewNode(Submit):
 
 
 class NewFlow(Body):
-    """A whole flow."""
+    """A whole flow to store."""
 
     kind: str = Field(description="A note for people: what kind of flow it is.")
     nodes: list[NewNode] = Field(min_length=1, max_length=MAX_NODES)
@@ -48,7 +48,7 @@ class NewFlow(Body):
 
 
 async def graph_of(call: Call, body: NewFlow) -> Graph:
-    """Return the graph for a body; raise InvalidInput that names the wrong node."""
+    """Return the graph for a body. If a node is wrong, raise an InvalidInput that names it."""
     indexes: dict[str, int] = {}
     for index, node in enumerate(body.nodes):
         if node.name in indexes:
@@ -97,8 +97,10 @@ async def _node(call: Call, node: NewNode) -> Any:
 def _groups(
     node: NewNode, indexes: Mapping[str, int]
 ) -> list[tuple[EdgeGroupPolicy | None, list[int]]]:
-    """Return the groups that a node waits for: first the nodes that must all succeed, then the
-    joins.
+    """Return the edge groups of a node: the policy and the upstream nodes of each group.
+
+    The nodes that must all succeed are the first group, with the policy None. Each join is a
+    further group.
     """
 
     def index(name: str, field: str) -> int:

@@ -38,11 +38,10 @@ HEADERS = {
 
 
 class Guard:
-    """The outermost layer. If hosts are given, requests for other hosts are refused.
+    """The outermost layer of the server. If hosts are given, it refuses requests for other hosts.
 
-    `is_open` means that requests need no token. In that case the guard refuses requests from pages
-    of other sites. It recognises such requests by the headers Origin, Sec-Fetch-Site and
-    Content-Type.
+    If `is_open` is true, requests need no token, and the guard refuses requests from pages of other
+    sites. It recognises such requests by the headers Origin, Sec-Fetch-Site and Content-Type.
     """
 
     def __init__(

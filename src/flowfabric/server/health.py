@@ -36,7 +36,7 @@ async def livez() -> Response:
 
 @routes.get("/readyz", None, answers=Status)
 async def readyz(request: Request) -> Response:
-    """Say whether the database answers: 200 or 503."""
+    """Say whether the database answers: the status is 200 if it does, otherwise 503."""
     try:
         async with asyncio.timeout(READY_SECONDS):
             client = await request.app.state.backend.app.client()
@@ -56,8 +56,8 @@ async def healthz(request: Request) -> Response:
 async def metrics(call: CurrentCall) -> Response:
     """Return the metrics of the caller's namespace, for Prometheus.
 
-    The totals of the process are not included, because they count all namespaces:
-    `flowfabric serve --metrics-port` serves them.
+    The totals of the process count all namespaces. They are included only if the server needs no
+    tokens. Otherwise only `flowfabric serve --metrics-port` serves them.
     """
     is_alone = isinstance(call.backend.authenticate, NoAuth)
     text = await call.backend.metrics.text(call.client, with_totals=is_alone)

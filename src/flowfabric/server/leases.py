@@ -38,7 +38,7 @@ def sign(key: bytes, principal: Principal, claimed: Claimed) -> str:
 
 
 def verify(key: bytes, principal: Principal, token: str) -> Claimed:
-    """Return the lease of a token. Every invalid token raises the same StaleLease."""
+    """Return the lease that a token contains. Every invalid token raises the same StaleLease."""
     text = token.removeprefix(PREFIX)
     try:
         data = urlsafe_b64decode(text + "=" * (-len(text) % 4))
@@ -81,8 +81,9 @@ def verify(key: bytes, principal: Principal, token: str) -> Claimed:
 def claim_id_of(key: bytes, principal: Principal, given: UUID) -> UUID:
     """Return the id under which the engine stores a claim.
 
-    The engine answers a repeated id with the leases of the first claim. The id is therefore
-    computed from the given id and the caller, so that no caller gets the leases of another caller.
+    If two claims have the same id, the engine answers the second claim with the leases of the
+    first. Therefore the id is computed from the given id and the caller: no caller can get the
+    leases of another caller.
     """
     return UUID(bytes=_digest(key, principal, b"claim" + given.bytes)[:16], version=4)
 

@@ -51,8 +51,8 @@ CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMES = {
     "flowfabric_http_requests_total": "Requests by method, route and status.",
     "flowfabric_http_request_seconds": "How long requests took, by route.",
-    "flowfabric_calls_total": "Calls of the database by operation and outcome (ok or error).",
-    "flowfabric_call_seconds": "How long calls of the database took, by operation.",
+    "flowfabric_calls_total": "Calls of database functions by operation and outcome (ok or error).",
+    "flowfabric_call_seconds": "How long calls of database functions took, by operation.",
     "flowfabric_started_total": "Runs of handlers that started in this worker, by task and lane.",
     "flowfabric_ended_total": (
         "Runs of handlers that ended here, by task, lane and outcome (completed, failed or paused)."
@@ -84,12 +84,12 @@ NAMES = {
     "flowfabric_frames_total": "Frames that this process stored in streams, by mode.",
     "flowfabric_quota_refusals_total": "Submissions that a quota refused in this process.",
     "flowfabric_reconciler_runs_total": "Passes of reconcilers by name and outcome (ok or error).",
-    "flowfabric_call_rows": "How many rows a call of the database returned: the size of a batch.",
+    "flowfabric_call_rows": "How many rows one call of a database function returned.",
 }
 
 
 class CallMetrics:
-    """Counts the calls of database functions that this process makes."""
+    """Counts and times the calls of database functions that this process makes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._calls = Counter(
@@ -113,7 +113,10 @@ class CallMetrics:
         self._pool = Gauge(*_named("flowfabric_pool_connections"), ["state"], registry=registry)
 
     def listen(self, database: Database) -> None:
-        """Start to count the calls of a database. A second `listen` changes nothing."""
+        """Count every call that this process makes through `database` from now on.
+
+        A second `listen` for the same database changes nothing.
+        """
         meter = database.meter
         if self._note not in meter.listeners:
             meter.listeners.append(self._note)
@@ -171,7 +174,7 @@ class ServerMetrics:
     async def text(self, client: FlowFabric, *, with_totals: bool = False) -> bytes:
         """Return the metrics of the database for the namespace of the client.
 
-        `with_totals` adds the totals of this process.
+        If `with_totals` is true, add the totals of this process.
         """
         self.calls.listen(client.database)
         found = CollectorRegistry()
@@ -182,7 +185,7 @@ class ServerMetrics:
 
 
 async def _work(client: FlowFabric) -> list[Family]:
-    """Read the workers, and how many executions wait, run or are held now."""
+    """Return metrics of the workers, and of the executions that wait, run or are held now."""
     traffic, workers, now, suspended, held = await asyncio.gather(
         client.lanes.traffic(),
         client.workers.list(),
@@ -207,7 +210,7 @@ async def _work(client: FlowFabric) -> list[Family]:
 
 
 async def _history(client: FlowFabric) -> list[Family]:
-    """Read the events of the last hour, the lag of subscriptions, and the usage of budgets."""
+    """Return metrics of recent events, of the lag of subscriptions and of the usage of budgets."""
     minutes, feeds, budgets, now = await asyncio.gather(
         client.minutes.read(),
         client.subscriptions.list(),
@@ -272,8 +275,7 @@ class WorkerMetrics:
         self._measure_lag(asyncio.get_running_loop(), None)
 
     def _measure_lag(self, loop: asyncio.AbstractEventLoop, due_at: float | None) -> None:
-        """Record how late the event loop calls this method, and schedule the next call in a
-        second."""
+        """Record how late the event loop calls this method. The next call is due in a second."""
         if due_at is not None:
             self._lag.set(max(loop.time() - due_at, 0.0))
         self._timer = loop.call_later(
@@ -298,7 +300,7 @@ class WorkerMetrics:
 
 
 class _Gauges(Collector):
-    """Gauges for Prometheus, made from values that were just read."""
+    """Serves values that were just read as gauges of Prometheus."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families
@@ -332,7 +334,8 @@ def _counts(traffic: Iterable[LaneTraffic]) -> Iterable[tuple[list[str], float]]
 
 
 def _named(name: str) -> tuple[str, str]:
-    """Return the name of a metric and its description. NAMES lists a counter under its name with
-    `_total`.
+    """Return the name and the description of a metric.
+
+    The name of a counter is given without `_total`, but NAMES lists it with `_total`.
     """
     return name, NAMES.get(name) or NAMES[f"{name}_total"]

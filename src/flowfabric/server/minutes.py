@@ -20,7 +20,7 @@ routes = Routes("minutes")
 
 
 class Minute(TypedDict):
-    """Events of one kind, with percentiles of their latencies."""
+    """The number of events of a lane, task and kind in a span of time, and their latencies."""
 
     starts_at: datetime
     lane: str
@@ -46,8 +46,8 @@ async def list_minutes(
     """Count events by lane, task and kind, with percentiles of their latencies in seconds.
 
     The latency of `claimed` is how long executions had waited. The latency of `completed` and of
-    the other ends is how long executions had run. `step` divides the window into parts of this
-    length. A window is at most 30 days long.
+    the other ends is how long executions had run. If `step` is given, it is the length of the parts
+    into which the window is divided. A window is at most 30 days long.
     """
     found = await call.client.minutes.read(
         span(window, "window"),

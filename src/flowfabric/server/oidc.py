@@ -1,5 +1,5 @@
-"""Callers with a token of an OpenID Connect provider: the claims in that token become scopes and a
-namespace.
+"""Recognise callers by a token of an OpenID Connect provider. The claims in the token become scopes
+and a namespace.
 
     auth = Oidc(
         issuer="https://login.example.org", audience="flowfabric", namespace="acme",
@@ -7,7 +7,7 @@ namespace.
     )
     server(app, auth=auth)
 
-Only asymmetric algorithms are accepted; `iss`, `aud` and `exp` are required.
+Only asymmetric algorithms are accepted. A token must have the claims `iss`, `aud`, `exp` and `sub`.
 """
 
 from __future__ import annotations
@@ -67,9 +67,9 @@ class Oidc:
     ) -> None:
         """Trust an issuer.
 
-        `claim` names the claim whose values become scopes: a list, or words separated by blanks.
-        `scopes` maps each value to scopes. The namespace is `namespace`, or the text of the claim
-        `namespace_claim`.
+        The claim named `claim` is a list, or words separated by blanks. `scopes` maps each item or
+        word to scopes. Every caller gets the namespace `namespace`. If `namespace_claim` is given
+        instead, the namespace is the text of the claim with this name.
         """
         if not issuer.startswith("https://"):
             raise InvalidInput(field="issuer", problem="must begin with https://")

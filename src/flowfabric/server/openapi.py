@@ -80,8 +80,8 @@ def _complete(operation: dict[str, Any], method: str, route: GuardedRoute, shape
 def _refusal_statuses(operation: dict[str, Any], method: str, route: GuardedRoute) -> set[int]:
     """Return the statuses with which a route can refuse a request.
 
-    Some follow from the scope, the method and the parameters of the route. The route declares the
-    others.
+    Some statuses follow from the scope, the method and the parameters of the route. The route
+    declares the others.
     """
     found = {421, 503, *route.access.refuses}
     if route.access.scope is not None:

@@ -1,4 +1,4 @@
-"""The routes of operators: lanes, schedules, limits, workers, tasks, keys."""
+"""Routes for operators: lanes, schedules, limits, workers, tasks, keys."""
 
 from __future__ import annotations
 
@@ -31,7 +31,10 @@ routes = Routes("operating")
 
 
 class Pause(Reason):
-    """Until when to pause a lane. Without `until`, the lane stays paused until it is resumed."""
+    """Request body to pause a lane.
+
+    The pause ends at `until`. If `until` is not given, the pause ends when the lane is resumed.
+    """
 
     until: datetime | None = None
 
@@ -47,9 +50,9 @@ class NewQuota(Body):
 
 
 class QuotaNumbers(Reason):
-    """Numbers that override the declared numbers.
+    """Numbers of a quota that override its declared numbers.
 
-    A number that is named in `clear` no longer limits anything.
+    `clear` names numbers to remove: they no longer limit anything.
     """
 
     key: str | None = None
@@ -59,17 +62,17 @@ class QuotaNumbers(Reason):
 
 
 class Keyed(Reason):
-    """The key to change.
+    """The key of a limit that an operator changes.
 
-    For a quota, an empty key means the numbers that were set for all keys. For a budget, it means
-    the budget without a key.
+    For a quota, an empty key means the numbers that were set for all keys. For a budget, an empty
+    key means the budget without a key.
     """
 
     key: str = ""
 
 
 class NewBudget(Body):
-    """A budget to create, for one key."""
+    """A budget to create, for one key or without a key."""
 
     name: str
     key: str = ""
@@ -81,13 +84,13 @@ class NewBudget(Body):
 
 
 class Amounts(Keyed):
-    """Hard limits by dimension."""
+    """New hard limits of a budget, by dimension."""
 
     amounts: dict[str, int | str] = Field(min_length=1)
 
 
 class Usage(Body):
-    """The used amounts, by dimension."""
+    """The amounts that were used, by dimension."""
 
     amounts: dict[str, int | str] = Field(min_length=1)
     key: str = ""
@@ -95,20 +98,20 @@ class Usage(Body):
 
 
 class Dead(Reason):
-    """Whether the leases of the dead worker end at once."""
+    """Whether the leases of the dead worker instance end now, or at their usual time."""
 
     expire_leases: bool = False
 
 
 class Rotate(Body):
-    """The new key, and how long the old key still verifies tokens."""
+    """The name of the new key, and how long the old key continues to verify tokens."""
 
     name: str
     grace: Duration = "1d"
 
 
 class ScheduleAndTimes(TypedDict):
-    """A schedule and its next times."""
+    """A schedule and its next firing times."""
 
     schedule: ScheduleInfo
     next: list[datetime]
@@ -121,7 +124,7 @@ class Fired(TypedDict):
 
 
 class QuotaAndGates(TypedDict):
-    """A quota and its counters by key."""
+    """A quota and its gates, one for each key."""
 
     quota: QuotaInfo
     gates: list[GateInfo]
@@ -136,14 +139,14 @@ class QuotaDeleted(TypedDict):
 
 
 class MarkedDead(TypedDict):
-    """Whether this call removed the worker."""
+    """Whether this call removed the worker instance."""
 
     worker_instance_id: str
     outcome: Literal["marked", "unchanged"]
 
 
 class Capabilities(TypedDict):
-    """The caller, and the names of the operations of this server by scope."""
+    """The caller, and the names of the operations that each scope allows on this server."""
 
     name: str
     namespace: str
@@ -171,7 +174,7 @@ async def lane(call: CurrentCall, name: Name) -> Response:
 
 @routes.post("/v1/lanes/{name}/pause", Scope.OPERATE, answers=LaneInfo)
 async def pause_lane(call: CurrentCall, name: Name, body: Pause | None = None) -> Response:
-    """Pause a lane: it takes submits, but allows no claims."""
+    """Pause a lane: it accepts submits, but allows no claims."""
     until = body.until if body else None
     return answer(
         await call.client.lanes.pause(
@@ -212,7 +215,7 @@ async def schedules(call: CurrentCall, request: Request, app: str | None = None)
 
 @routes.get("/v1/schedules/{name}", Scope.READ, answers=ScheduleAndTimes)
 async def schedule(call: CurrentCall, name: Name, app: str | None = None) -> Response:
-    """Show one schedule and its next five times."""
+    """Show one schedule and its next five firing times."""
     found = await call.client.schedules.get(name, app=app)
     next_at = await call.client.schedules.next(name, app=app, count=5)
     return answer({"schedule": found, "next": next_at})
@@ -222,7 +225,7 @@ async def schedule(call: CurrentCall, name: Name, app: str | None = None) -> Res
 async def pause_schedule(
     call: CurrentCall, name: Name, app: str | None = None, body: Reason | None = None
 ) -> Response:
-    """Pause a schedule; times that pass meanwhile are skipped."""
+    """Pause a schedule. Firing times that pass during the pause are skipped."""
     done = await call.client.schedules.pause(
         name, app=app, reason=why_of(body), actor=call.principal.name
     )
@@ -233,7 +236,7 @@ async def pause_schedule(
 async def resume_schedule(
     call: CurrentCall, name: Name, app: str | None = None, body: Reason | None = None
 ) -> Response:
-    """Resume a schedule from its next time on."""
+    """Resume a schedule. It fires again from its next firing time on."""
     done = await call.client.schedules.resume(
         name, app=app, reason=why_of(body), actor=call.principal.name
     )
@@ -261,7 +264,10 @@ async def quotas(
 
 @routes.post("/v1/quotas", Scope.OPERATE, status_code=201, answers=QuotaInfo, also={200: QuotaInfo})
 async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
-    """Create a quota. If it exists, the status is 200 instead of 201, and it is not changed."""
+    """Create a quota.
+
+    If a quota with this name exists, it stays unchanged, and the status is 200 instead of 201.
+    """
     made = Quota(
         body.name,
         concurrency=body.concurrency,
@@ -275,7 +281,7 @@ async def create_quota(call: CurrentCall, body: NewQuota) -> Response:
 
 @routes.get("/v1/quotas/{name}", Scope.READ, answers=QuotaAndGates)
 async def quota(call: CurrentCall, name: Name, limit: Limit = 100) -> Response:
-    """Show a quota and its counters by key."""
+    """Show a quota and its gates, one for each key."""
     found = await call.client.quotas.get(name)
     gates = await call.client.quotas.gates(name, limit=limit)
     return answer({"quota": found, "gates": gates, **missing_in(gates)})
@@ -283,14 +289,14 @@ async def quota(call: CurrentCall, name: Name, limit: Limit = 100) -> Response:
 
 @routes.put("/v1/quotas/{name}", Scope.OPERATE, answers=QuotaChange)
 async def set_quota(call: CurrentCall, name: Name, body: QuotaNumbers) -> Response:
-    """Set numbers of a quota. They override the declared numbers until they are lifted."""
+    """Set numbers of a quota. They override the declared numbers until an operator lifts them."""
     done = await call.client.quotas.set(name, **body.model_dump(), actor=call.principal.name)
     return answer(done)
 
 
 @routes.post("/v1/quotas/{name}/lift", Scope.OPERATE, answers=QuotaChange)
 async def lift_quota(call: CurrentCall, name: Name, body: Keyed | None = None) -> Response:
-    """Remove the numbers that an operator set."""
+    """Remove the numbers that an operator set. The declared numbers apply again."""
     key = body.key or None if body else None
     done = await call.client.quotas.lift(
         name, key=key, reason=why_of(body), actor=call.principal.name
@@ -319,7 +325,10 @@ async def budgets(call: CurrentCall, request: Request, name: str | None = None) 
     "/v1/budgets", Scope.OPERATE, status_code=201, answers=BudgetInfo, also={200: BudgetInfo}
 )
 async def create_budget(call: CurrentCall, body: NewBudget) -> Response:
-    """Create a budget. If it exists, the status is 200 instead of 201, and it is not changed."""
+    """Create a budget.
+
+    If the budget exists for this key, it stays unchanged, and the status is 200 instead of 201.
+    """
     given = body.model_dump(exclude={"key"}, exclude_none=True)
     made = Budget(**given, key="key" if body.key else None)
     is_new = await call.client.budgets.create(made, key=body.key, actor=call.principal.name)
@@ -348,7 +357,7 @@ async def raise_budget(call: CurrentCall, name: Name, body: Amounts) -> Response
 
 @routes.post("/v1/budgets/{name}/usage", Scope.WORK, answers=UsageAnswer)
 async def report_usage(call: CurrentCall, name: Name, body: Usage) -> Response:
-    """Report usage from outside an execution."""
+    """Report usage that belongs to no execution."""
     done = await call.client.budgets.report_usage_admin(
         name, key=body.key, dedup_key=body.dedup_key, **_dimensions(body.amounts)
     )
@@ -357,7 +366,7 @@ async def report_usage(call: CurrentCall, name: Name, body: Usage) -> Response:
 
 @routes.post("/v1/budgets/{name}/reset", Scope.OPERATE, answers=BudgetInfo)
 async def reset_budget(call: CurrentCall, name: Name, body: Keyed | None = None) -> Response:
-    """Start a new period now."""
+    """Start a new period of a budget now. Its usage is zero again."""
     key = body.key if body else ""
     await call.client.budgets.reset(name, key=key, reason=why_of(body), actor=call.principal.name)
     return answer(await call.client.budgets.get(name, key=key))
@@ -368,13 +377,16 @@ async def reset_budget(call: CurrentCall, name: Name, body: Keyed | None = None)
 
 @routes.get("/v1/workers", Scope.READ, answers=PageOf(WorkerInfo))
 async def workers(call: CurrentCall, request: Request, dead: bool = False) -> Response:
-    """List workers, at most 1000."""
+    """List at most 1000 live workers. If `dead` is true, list dead workers, too."""
     return page(request, await call.client.workers.list(with_dead=dead), None)
 
 
 @routes.post("/v1/workers/{name}/mark-dead", Scope.OPERATE, answers=MarkedDead)
 async def mark_dead(call: CurrentCall, name: Name, body: Dead | None = None) -> Response:
-    """Remove a worker instance from the registry. With `expire_leases`, its leases end at once."""
+    """Remove a worker instance from the registry.
+
+    If `expire_leases` is true, its leases end now. Otherwise they end at their usual time.
+    """
     is_gone = await call.client.workers.mark_dead(
         name,
         why_of(body) or "marked over HTTP",
@@ -416,7 +428,7 @@ async def keys(call: CurrentCall, request: Request) -> Response:
 
 @routes.post("/v1/keys/rotate", Scope.ADMIN, answers=Rotation)
 async def rotate_key(call: CurrentCall, body: Rotate) -> Response:
-    """Sign new waitpoint tokens with a new key, whose secret the database makes."""
+    """Make a key, and sign new waitpoint tokens with it. The database makes the secret."""
     grace = duration(body.grace, "grace")
     assert grace is not None
     return answer(await call.client.signals.rotate_key(body.name, grace=grace))

@@ -1,5 +1,4 @@
-"""Parameters of paths and queries that many routes share, and functions that look up the ids in
-them."""
+"""Parameters that many routes share, and functions that find an execution or a flow by an id."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ Words = Annotated[list[str], Query()]
 
 
 class Reason(Body):
-    """The reason for an operation, recorded with it."""
+    """The reason for an operation. It is recorded with the operation."""
 
     reason: str | None = Field(default=None, max_length=256)
 
 
 async def find(call: Call, id: str) -> ExecutionId:
-    """Return the whole id of an execution. The caller may give only the end of it."""
+    """Return the whole id of an execution. `id` can be the last digits of its UUID."""
     return await call.client.executions.find(checked_id(id))
 
 
@@ -55,7 +54,7 @@ async def existing_flow(call: Call, id: str) -> FlowId:
 
 
 def checked_id(text: str, field: str = "id") -> str:
-    """Refuse a text that is not an id. The error lists the accepted forms."""
+    """Return a text if it is an id, otherwise refuse it. The error lists the accepted forms."""
     try:
         return parse_id(text)
     except InvalidInput as error:

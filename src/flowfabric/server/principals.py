@@ -1,4 +1,4 @@
-"""Who calls: principals, with scopes and a namespace. A request cannot choose its namespace."""
+"""Principals: who calls, with which scopes, in which namespace. No request chooses a namespace."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Auth: TypeAlias = Literal["tokens", "none"] | Authenticate
 def bearer(request: Request) -> str:
     """Return the token of a request; refuse a request without one.
 
-    Pages of the dashboard have the token in a cookie. All other paths ignore the cookie.
+    Pages of the dashboard also accept the token in a cookie. All other paths ignore the cookie.
     """
     path = str(request.scope.get("flowfabric.route") or "")
     if path.startswith(PAGES) and (token := request.cookies.get(cookie_of(request))):
@@ -66,7 +66,7 @@ def bearer(request: Request) -> str:
 
 
 def cookie_of(request: Request) -> str:
-    """Return the name of the cookie that holds the token of a visitor."""
+    """Return the name of the cookie that contains the token of a visitor."""
     return HOST_COOKIE if request.url.scheme == "https" else COOKIE
 
 

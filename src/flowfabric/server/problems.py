@@ -55,7 +55,7 @@ class ProblemFacts(dict[str, Any]):
 
 
 class Problem(Exception):
-    """A refusal of the server itself, such as 401 or 413."""
+    """A refusal by the server itself, such as status 401 or 413."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ def from_http(error: HTTPException) -> Problem:
 
 
 def from_validation(found: Sequence[Any]) -> InvalidInput:
-    """Return the problem for a request that does not fit its model: the first field, and why."""
+    """Return the error for a request that does not fit its model. It names the first bad field."""
     first = found[0]
     path = [str(part) for part in first["loc"]]
     field = ".".join(path[1:]) or path[0]

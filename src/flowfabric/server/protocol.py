@@ -25,8 +25,8 @@ HEAD_BYTES = 65_536
 class BoundedProtocol(HttpToolsProtocol):
     """Closes a connection that sends too many headers, or sends them too slowly.
 
-    The time limit applies while no request of the connection is being answered. uvicorn itself
-    closes a connection that sends nothing after an answer.
+    The time limit does not apply while the server answers a request. uvicorn itself closes a
+    connection that sends nothing after an answer.
     """
 
     def __init__(self, *args: Any, **settings: Any) -> None:
@@ -56,7 +56,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer bytes that are not HTTP with status 400, in problem+json like other errors."""
+        """Answer that the bytes of a connection are not HTTP. The status is 400.
+
+        Like all errors, the answer is problem+json.
+        """
         self._refuse(400, "invalid_http", "This is not a request of HTTP/1.1.")
 
     def _refuse(self, status: int, name: str, detail: str) -> None:

@@ -1,6 +1,6 @@
-"""Routes that declare who may call them and how large their bodies may be.
+"""Routes that declare the scope of their callers and the largest body of a request.
 
-Every route must declare a scope, or None; otherwise it cannot be defined.
+Every route must declare a scope, or None for no scope. Otherwise its definition raises an error.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The scope that a caller needs, and how large the body of a request may be.
+    """What a route declares: the scope that a caller needs, the largest body, and the answers.
 
-    With the scope None, the route is public, or it checks its callers itself.
+    If the scope is None, the route is public, or it checks its callers itself.
     """
 
     scope: Scope | None
@@ -79,7 +79,7 @@ class Call:
         return self.backend.hides_payloads and self.principal.scopes == {Scope.READ}
 
     def check_may_stream(self) -> None:
-        """Raise a Problem if the caller already has the allowed number of open streams."""
+        """Raise a Problem if the caller already has as many open streams as are allowed."""
         if self.backend.open_streams[self.principal.identity] >= MAX_STREAMS:
             raise Problem(
                 429,
@@ -97,7 +97,7 @@ class Call:
 
     @contextmanager
     def streaming(self) -> Iterator[bool]:
-        """Count a stream or a long wait while it is open. Yield whether the limit allows it."""
+        """Count a stream or a long wait while it is open. Yield False if too many are open."""
         who, open_streams = self.principal.identity, self.backend.open_streams
         open_streams[who] += 1
         try:
@@ -182,7 +182,7 @@ def _access(endpoint: Callable[..., Any]) -> Access:
 
 
 class Routes:
-    """A group of routes. Each method requires the scope of the route as an argument."""
+    """A group of routes. Every method that declares a route takes the scope as an argument."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
@@ -233,7 +233,8 @@ class Routes:
         """Declare a route.
 
         `answers` is the shape of its usual answer, which has the status `status_code`. `also` has
-        the shapes of its other answers by status. `refuses` lists further statuses of refusals.
+        the shapes of its other answers by status. `refuses` lists statuses with which the route
+        refuses requests, in addition to the usual ones.
         """
         if include_in_schema and answers is None:
             raise TypeError(f"{method} {path} does not declare what it answers")
@@ -290,7 +291,7 @@ async def _read_body(request: Request, access: Access) -> None:
 
 
 def _json_in(body: bytes) -> Any:
-    """Return the JSON value of a body; None without a body."""
+    """Return the JSON value of a body; None if the body is empty."""
     try:
         return read_json(body) if body else None
     except NotFinite as error:

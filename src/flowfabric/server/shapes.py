@@ -55,7 +55,7 @@ _SIMPLE: Mapping[Any, Schema] = {
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """A record that is shown with some fields removed and some added."""
+    """The shape of a record from which some fields are removed and to which others are added."""
 
     record: type
     name: str
@@ -65,14 +65,14 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """A list of records that are shown as `item` says. An optional list may be absent."""
+    """The shape of a list of records. An optional list can be absent from an answer."""
 
     item: Like
     is_optional: bool = False
 
 
 class AnyOf(tuple[Like, ...]):
-    """One of several shapes."""
+    """The shape of a value that has one of several shapes."""
 
     __slots__ = ()
 
@@ -82,7 +82,7 @@ class AnyOf(tuple[Like, ...]):
 
 @dataclass(frozen=True, slots=True)
 class PageOf:
-    """A page of items, with further fields beside `items` and `next_cursor`."""
+    """The shape of a page. `plus` names its fields in addition to `items` and `next_cursor`."""
 
     item: Any
     plus: Mapping[str, Any] = field(default_factory=dict)
@@ -90,7 +90,7 @@ class PageOf:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """An answer that is not JSON."""
+    """The shape of an answer that is not JSON."""
 
     media_type: str
 
@@ -115,7 +115,7 @@ class Shapes:
         return {"application/json": {"schema": self.schema(shape)}}
 
     def schema(self, kind: Any) -> Schema:
-        """Return the schema of a type, as `shown` renders its values."""
+        """Return the schema of a type. It describes values as `shown` renders them."""
         origin, parts = get_origin(kind), get_args(kind)
         if isinstance(kind, TypeVar):
             return {}

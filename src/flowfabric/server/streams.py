@@ -1,4 +1,4 @@
-"""The routes of streams, summaries, approvals and subscriptions."""
+"""Routes for streams, summaries, approvals and subscriptions."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ class Decision(Reason):
 
 
 class Reset(Reason):
-    """The new position of a subscription. Without `since`, it is after the last event."""
+    """Where a subscription continues: with the first event that happened at `since` or later.
+
+    If `since` is not given, the subscription continues after the last event.
+    """
 
     since: datetime | None = None
 
@@ -101,7 +104,7 @@ async def summary(call: CurrentCall, id: Id) -> Response:
 
 @routes.get("/v1/approvals", Scope.READ, answers=PageOf(ApprovalInfo, MISSING))
 async def approvals(call: CurrentCall, request: Request, limit: Limit = 100) -> Response:
-    """List open approvals, the longest open first."""
+    """List open approvals, oldest first."""
     call.check_sees_payloads()
     found = await call.client.approvals.list(limit=limit)
     return page(request, found, None, **missing_in(found))
@@ -116,7 +119,7 @@ async def approvals_of(call: CurrentCall, request: Request, id: Id) -> Response:
 
 @routes.post("/v1/executions/{id}/approvals/answer", Scope.OPERATE, answers=Delivered)
 async def answer_approval(call: CurrentCall, id: Id, body: Decision) -> Response:
-    """Answer an approval as an operator. The name of the API token is stored with the answer."""
+    """Answer an approval as an operator. The name of the caller is stored with the answer."""
     done = await call.client.approvals.answer(
         await existing(call, id),
         is_approved=body.approve,
@@ -160,7 +163,7 @@ async def remove_subscription(call: CurrentCall, name: Name) -> Response:
 
 
 def _item(one: Any) -> dict[str, Any]:
-    """Return a frame, a rewind or a truncation as JSON data. `type` says which of them it is.
+    """Return a frame, a rewind or a truncation as JSON data. The field `type` says which it is.
 
     The data of a frame with the encoding `bytes` is base64, because JSON has no bytes.
     """
@@ -176,7 +179,7 @@ def _item(one: Any) -> dict[str, Any]:
 async def frame_events(
     request: Request, follow: AsyncGenerator[Any, None]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield frames as server-sent events, then `end`.
+    """Yield frames as server-sent events. After the last frame, yield the event `end`.
 
     While there are no frames, yield a comment from time to time. Stop when the token of the caller
     is no longer valid.

@@ -1,7 +1,7 @@
 """Turn a JSON object into a submission.
 
-If the app of the server has the task, the app defines the submission. Otherwise the registration
-of the task defines it: another app, or a worker over HTTP, has registered the task.
+If the app of the server has the task, the submission gets the options of that task. Otherwise the
+submission is made from what another app, or a worker over HTTP, has registered about the task.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from flowfabric.tasks import INPUTS_ENCODING
 
 
 class Body(BaseModel):
-    """A JSON object of a request. Unknown fields are refused."""
+    """The body of a request: a JSON object. Unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid", str_strip_whitespace=False)
 
@@ -79,7 +79,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 
 
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
-    """Return edited arguments (JSON) as a payload. They are checked as in a submit."""
+    """Turn edited arguments, a JSON text, into a payload. Check them as in a submit."""
     try:
         arguments = read_json(text)
     except (ValueError, RecursionError) as error:
@@ -94,7 +94,7 @@ async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
 
 
 async def submission_with_inputs(call: Call, body: Submit, payload: bytes) -> Submission:
-    """Return the submission of a node whose arguments are results of other nodes."""
+    """Return the submission of a node that gets results of other nodes as arguments."""
     bare = body.model_copy(update={"arguments": {}})
     task = call.backend.task(body.task, call.principal.namespace)
     if task is not None:
@@ -190,9 +190,9 @@ def _by_registry(known: TaskInfo, body: Submit) -> Submission:
 
 
 def _check_schema(known: TaskInfo, arguments: dict[str, Any]) -> None:
-    """Refuse arguments that the schema does not name, and calls that lack a required argument.
+    """Raise InvalidInput if an argument is unknown, or if a required argument is missing.
 
-    The worker checks the values of the arguments.
+    The values of the arguments are not checked here: the worker checks them.
     """
     schema = known.arguments or {}
     properties = schema.get("properties") or {}
@@ -250,7 +250,7 @@ def _delay(body: Submit) -> dict[str, Any]:
 
 
 def duration(given: str | float | None, field: str) -> timedelta | None:
-    """Turn seconds, or text such as 10m, into a duration."""
+    """Turn a number of seconds, or a text such as 10m, into a duration."""
     if given is None:
         return None
     if isinstance(given, str):
@@ -261,7 +261,10 @@ def duration(given: str | float | None, field: str) -> timedelta | None:
 
 
 def moment_of(given: str | float | None, field: str) -> When | None:
-    """Turn seconds, text such as 10m, or an RFC 3339 time into a duration or a time."""
+    """Return the duration or the time that a field of a request gives.
+
+    A number of seconds, or a text such as 10m, is a duration. An RFC 3339 text is a time.
+    """
     if isinstance(given, str):
         return when(given, field)
     return duration(given, field)

@@ -1,4 +1,4 @@
-"""Tokens and the audit, for administrators."""
+"""Routes for administrators: API tokens, the audit, and database logins."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ async def list_tokens(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
     cursor: UUID | None = None,
 ) -> Response:
-    """List the tokens of the namespace, newest first. Their secret texts are not shown."""
+    """List the API tokens of the namespace, newest first, without their secrets."""
     found = await call.client.tokens.list(after=cursor, limit=limit)
     return page(request, found, found[-1].token_id if len(found) == limit else None)
 
@@ -90,14 +90,14 @@ async def audit(
 
 @routes.get("/v1/namespaces", Scope.ADMIN, answers=PageOf(NamespaceGrant))
 async def list_namespaces(call: CurrentCall, request: Request) -> Response:
-    """List the logins that are bound to the namespace of the caller."""
+    """List the database logins that are bound to the namespace of the caller."""
     found = await call.client.namespaces.list()
     own = [one for one in found if one.namespace == call.principal.namespace]
     return page(request, own, None)
 
 
 def _lifetime(call: Call, body: New) -> timedelta:
-    """Return how long a new token lives. It does not outlive the token of the caller.
+    """Return how long a new token is valid: never longer than the token of the caller.
 
     Only an operator with a database login can make a token that never expires.
     """

@@ -39,7 +39,7 @@ Names = Annotated[list[str], Field(max_length=256)]
 
 
 class NewTask(Body):
-    """A task that a worker runs."""
+    """A task that a worker runs, with the JSON Schemas of its arguments and its result."""
 
     name: str
     arguments: dict[str, Any] | None = Field(
@@ -51,7 +51,7 @@ class NewTask(Body):
 
 
 class Register(Body):
-    """A worker process."""
+    """A worker process to register: its names, its tasks, and what else it offers."""
 
     worker_id: str = Field(description="The name of the worker's pool.")
     worker_instance_id: str = Field(description="A unique name of the process.")
@@ -68,7 +68,7 @@ class Beat(Body):
 
 
 class Claim(Body):
-    """The executions that a worker can take."""
+    """A claim of a worker process: what it can run, and how many executions it takes."""
 
     worker_id: str
     worker_instance_id: str
@@ -126,7 +126,7 @@ class Progress(Held):
 
 
 class NewStep(Held):
-    """A step to record. If its name and occurrence were recorded before, the first record stays."""
+    """A step to record. If a step of this name and occurrence is already recorded, it stays."""
 
     name: str
     position: int = Field(
@@ -154,7 +154,7 @@ class NewFrame(Body):
 
 
 class Frames(Held):
-    """Frames to append. They are numbered from 0 in each lease; a frame whose number is already
+    """Frames to append. Their numbers start at 0 in each lease. A frame whose number is already
     stored is skipped.
     """
 
@@ -202,7 +202,7 @@ class Lease(TypedDict):
 
 
 class Leased(TypedDict):
-    """The executions that were leased."""
+    """The executions that a claim has leased."""
 
     items: list[Lease]
 
@@ -222,7 +222,7 @@ class Renewed(TypedDict):
 
 
 class Settled(TypedDict):
-    """The execution, and what the call did with it."""
+    """An execution, and what the worker has done with it."""
 
     id: ExecutionId
     outcome: Literal["completed", "delayed", "released", "reported"]
@@ -260,7 +260,10 @@ class Waited(TypedDict):
 
 @routes.post("/v1/workers/register", Scope.WORK, answers=Registered)
 async def register(call: CurrentCall, body: Register) -> Response:
-    """Register a worker and its tasks. Register again when a heartbeat answers `register`."""
+    """Register a worker process and its tasks.
+
+    If the answer to a heartbeat has `register: true`, the worker process must register again.
+    """
     _check_schemas(body.tasks)
     tasks = [
         TaskDeclaration(task=t.name, arguments=t.arguments, result=t.result) for t in body.tasks
@@ -280,10 +283,10 @@ async def register(call: CurrentCall, body: Register) -> Response:
 
 @routes.post("/v1/workers/heartbeat", Scope.WORK, answers=Asking)
 async def heartbeat(call: CurrentCall, body: Beat) -> Response:
-    """Say that a worker is alive.
+    """Say that a worker process is alive.
 
-    In the answer, `register` means that the worker must register again. `drain` means that it
-    must claim nothing more, finish its executions and end.
+    In the answer, `register` tells the process whether it must register again. `drain` tells it
+    whether it must claim nothing more, finish its executions and end.
     """
     asked = await call.client.workers.heartbeat([body.worker_instance_id])
     return answer({"register": bool(asked.register), "drain": bool(asked.drain)})
@@ -291,7 +294,7 @@ async def heartbeat(call: CurrentCall, body: Beat) -> Response:
 
 @routes.post("/v1/workers/claim", Scope.WORK, answers=Leased)
 async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
-    """Lease at most `limit` executions. If there are none, wait for work up to `wait_seconds`."""
+    """Lease at most `limit` executions. If there are none, wait up to `wait_seconds` for some."""
     key = await call.backend.lease_key()
     asked: dict[str, Any] = {
         **body.model_dump(include={"worker_id", "worker_instance_id", "tasks", "lanes"}),
@@ -311,7 +314,7 @@ async def claim(call: CurrentCall, request: Request, body: Claim) -> Response:
 
 @routes.post("/v1/leases/renew", Scope.WORK, answers=Renewed, refuses=(404,))
 async def renew(call: CurrentCall, body: Renew) -> Response:
-    """Renew leases. The answer lists lost leases: stop working on their executions."""
+    """Renew leases. If the answer says that a lease is lost, the worker must stop the handler."""
     claimed = await _read_leases(call, body.leases)
     lost, busy = await call.client.leases.renew(claimed, timedelta(seconds=body.lease_seconds))
     names = dict(zip(claimed, body.leases, strict=True))
@@ -333,7 +336,7 @@ async def complete(call: CurrentCall, body: Complete) -> Response:
 
 @routes.post("/v1/leases/fail", Scope.WORK, answers=Failed, refuses=(404,))
 async def fail(call: CurrentCall, body: Fail) -> Response:
-    """End an attempt as failed. The policy of the execution decides about a retry."""
+    """End an attempt as failed. The policy of the execution decides if it runs again."""
     failure = Failure(
         FailureClass(body.kind),
         body.reason,
@@ -390,7 +393,7 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
 
 @routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
 async def append_frames(call: CurrentCall, body: Frames) -> Response:
-    """Append frames to the stream of an execution. Do this before the execution is completed."""
+    """Append frames to the stream of an execution that is not completed yet."""
     claimed = await _read_lease(call, body.lease)
     frames = [_frame(body, one) for one in body.frames]
     await call.client.streams.append(claimed, Chunk(frames, body.first_no), base=body.base)
@@ -401,8 +404,9 @@ async def append_frames(call: CurrentCall, body: Frames) -> Response:
 async def wait(call: CurrentCall, body: NewWait) -> Response:
     """Take a signal, or give the execution back until the signal comes.
 
-    After `taken` or `timed_out` the worker continues. After `suspended` the lease is over: the
-    execution is claimed again when the signal has come, and its handler asks again.
+    If the outcome is `taken` or `timed_out`, the handler continues. If the outcome is `suspended`,
+    the lease is over. When the wait is over, the execution is claimed again, and its handler asks
+    again.
     """
     claimed = await _read_lease(call, body.lease)
     found = await call.client.signals.ask(claimed, _wait(body))
@@ -438,8 +442,8 @@ async def _while_connected(
 ) -> list[Claimed]:
     """Run a claim that waits for work, and cancel it if the worker disconnects.
 
-    The claim may already have leased executions when the worker disconnects, or when its token is
-    revoked. Then release them at once.
+    If the worker has disconnected, or its token was revoked, release the executions that the claim
+    has already leased.
     """
     claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:

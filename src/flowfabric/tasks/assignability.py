@@ -84,7 +84,7 @@ def accepts_none(hint: Any) -> bool:
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the hint itself."""
+    """Return the members of a union; if the hint is no union, the hint itself."""
     hint = plain(hint)
     if get_origin(hint) in _UNIONS:
         return tuple(inner for one in get_args(hint) for inner in union_members(one))
@@ -109,8 +109,7 @@ def plain(hint: Any) -> Any:
 
 
 def element_of(hint: Any, at: int, length: int) -> Any | None:
-    """Return the type of the item at an index of a sequence or set; None if there can be no
-    item."""
+    """Return the type of one item of a sequence or set; None if the hint allows no such item."""
     if _is_open(hint):
         return Any
     origin, args = _split(hint)
@@ -223,7 +222,10 @@ def _is_literal_assignable(value: Any, target: Any) -> bool:
 
 
 def _base(kind: type) -> type:
-    """Return int or float if the class is a subclass of one of them, otherwise the class itself."""
+    """Return int for a subclass of int, float for a subclass of float, otherwise the class itself.
+
+    An enumeration of ints counts as itself.
+    """
     if issubclass(kind, bool | int) and not issubclass(kind, Enum):
         return int
     return float if issubclass(kind, float) else kind

@@ -64,7 +64,7 @@ class Codec:
 
     @cached_property
     def has_secrets(self) -> bool:
-        """Whether values of this type may contain pydantic secrets, which are stored as plain
+        """Whether values of this type can contain pydantic secrets, which are stored as plain
         text.
         """
         hidden = (node.get("serialization") for node in nodes(self._type.core_schema, {}))
@@ -125,7 +125,7 @@ class Codec:
     def json_schema(self, *, by_alias: bool = True, prefix: str = "") -> dict[str, Any] | None:
         """Return the JSON Schema of the type; None if the type has no JSON Schema.
 
-        `prefix` is put in front of the names of the definitions that the schema refers to.
+        The names of the definitions to which the schema refers get `prefix` in front.
         """
         try:
             return self._type.json_schema(
@@ -178,7 +178,7 @@ def _cached(hint: Any, shown: str) -> Codec:
     """Return a cached codec.
 
     The key of the cache includes the text of the hint. Two unions are equal even if their members
-    differ in order, but this order changes how a value is read.
+    have another order. But this order changes how a value is read, and the text shows it.
     """
     return Codec(hint)
 
@@ -193,7 +193,10 @@ def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
 
 
 def describe(error: ValidationError) -> str:
-    """Return all problems of a value as one text, without the value, because the text is logged."""
+    """Return the first problems of a value, and how many more there are, as one text.
+
+    The text does not contain the value, because the text is logged.
+    """
     texts = [f"{path_text(at)}: {problem}" if at else problem for at, problem in problems(error)]
     more = len(texts) - _PROBLEMS_SHOWN
     return "; ".join(texts[:_PROBLEMS_SHOWN]) + (f"; and {more} more" if more > 0 else "")
@@ -209,9 +212,9 @@ def _unreadable(problem: str) -> str:
 
 
 def _writable(schema: Any) -> Any:
-    """Return a copy of a schema that writes values so that they can be read back.
+    """Return a copy of a schema. Values that are written with the copy can be read back.
 
-    It writes secrets as plain text, and NaN as text.
+    The copy writes secrets as plain text, and NaN as text.
     """
     found = mapped(schema, _writable)
     if found.get("type") in ("model", "dataclass"):

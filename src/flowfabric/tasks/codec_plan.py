@@ -342,7 +342,7 @@ def _check_key(key: Any) -> EncodingError | None:
 
 
 def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a copy of a schema, with `change` applied to every schema directly inside it."""
+    """Return a copy of a schema. Apply `change` to every schema that is directly inside it."""
     found = dict(schema)
     for name in _INNER & schema.keys():
         inner = schema[name]
@@ -356,7 +356,7 @@ def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
 
 
 def nodes(schema: Schema, definitions: Mapping[str, Schema]) -> Iterator[Schema]:
-    """Yield every schema inside a schema, including schemas that it refers to."""
+    """Yield a schema, every schema inside it, and every schema to which one of them refers."""
     pending, seen = [schema], set()
 
     def add(one: Any) -> Any:

@@ -22,9 +22,9 @@ _CHANGED = "would read back with another value"
 class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
-    With `is_lenient`, a number or text may come back as an equal value of another type, for example
-    an int as a float. But a member of an enumeration in `enums` must keep its type. `enums` holds
-    the enumerations that the type hint of the value names.
+    If `is_lenient` is true, a number or text can come back as an equal value of another type, for
+    example an int as a float. But a member of one of the enumerations in `enums` must keep its
+    type.
     """
 
     def __init__(self, *, is_lenient: bool, enums: AbstractSet[type] = frozenset()) -> None:

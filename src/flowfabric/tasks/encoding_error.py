@@ -8,8 +8,10 @@ from typing import Any
 
 
 class EncodingError(ValueError):
-    """A value would change if it were read back from JSON. The error says where and why, but does
-    not contain the value."""
+    """Raised for a value that cannot be stored as JSON, or would read back as another value.
+
+    The error says where and why, but does not contain the value.
+    """
 
     def __init__(self, problem: str, at: Iterable[Any] = ()) -> None:
         super().__init__(problem)
@@ -17,7 +19,7 @@ class EncodingError(ValueError):
         self.at = deque(at)
 
     def under(self, key: Any) -> EncodingError:
-        """Return this error with `key` added in front of the path."""
+        """Add `key` to the front of the path, and return this error."""
         self.at.appendleft(key)
         return self
 
@@ -26,7 +28,7 @@ class EncodingError(ValueError):
         return ".".join(map(str, (*outer, *self.at)))
 
     def describe(self) -> str:
-        """Return the path to the value, if there is one, and the problem."""
+        """Return the problem as text. If there is a path to the value, the text begins with it."""
         where = self.field()
         return f"{where}: {self.problem}" if where else self.problem
 

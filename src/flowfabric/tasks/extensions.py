@@ -37,7 +37,10 @@ class Extensions:
         return not (self.middleware or self.providers.found)
 
     def plan(self, spec: TaskSpec) -> ProviderPlan:
-        """Plan the provided values of a task. Raises `InvalidInput` if a provider is missing."""
+        """Return which values a task needs, and where to make each of them.
+
+        Raises `InvalidInput` if a provider is missing.
+        """
         return self.providers.plan(spec.name, spec.provided, is_async=spec.is_async)
 
     async def call(

@@ -44,7 +44,7 @@ Path = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ArgumentTemplate:
-    """The arguments of a node as JSON with gaps, and the placeholders that fill the gaps."""
+    """The arguments of a node as JSON, and its gaps: where results of other nodes are missing."""
 
     arguments: dict[str, Any]
     gaps: tuple[Gap, ...]
@@ -60,7 +60,7 @@ class ArgumentTemplate:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A gap in the arguments: its path, its placeholder, and the expected type."""
+    """One missing result: its path in the arguments, its placeholder, and the expected type."""
 
     at: Path
     value: Placeholder
@@ -91,7 +91,7 @@ def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
 
 
 class _TemplateBuilder:
-    """Encodes the arguments of one task, and collects the gaps."""
+    """Encodes the arguments of one task, and collects the gaps that have no value yet."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
@@ -205,7 +205,7 @@ def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
 
 
 def describe_arguments(payload: bytes | None) -> Mapping[str, Any]:
-    """Return the arguments of a payload for display. Each gap names the result that fills it."""
+    """Return the arguments of a payload for display, with a name for each missing result."""
     written = from_json(payload or b"{}")
     arguments: dict[str, Any] = written["arguments"]
     for gap in written["inputs"]:

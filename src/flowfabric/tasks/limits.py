@@ -51,7 +51,7 @@ class Limits:
     ) -> Limits:
         """Return these limits together with more limits.
 
-        If two limits have the same name, the later one counts.
+        An added limit replaces a limit of the same name.
         """
         every_limit = {one.name: one for one in (*self.limits, *limits)}
         every_budget = {one.name: one for one in (*self.budgets, *budgets)}
@@ -77,9 +77,9 @@ class Limits:
     ) -> dict[str, Any]:
         """Return the fields of a submission that hold its quotas, its budgets and its fair key.
 
-        `arguments` holds the arguments by name; the keys are computed from them. `numbers` and
-        `amounts` hold the limits and budgets that the app declares, by name. They replace limits of
-        the task with the same name, which may lack the numbers.
+        The keys are computed from `arguments`, the arguments by name. `numbers` and `amounts` are
+        the limits and the budgets that the app declares, by name. Each of them replaces the limit
+        or budget of the task that has its name, because the task can leave out the numbers.
         """
         if self.is_empty:
             return {}
@@ -118,7 +118,7 @@ NO_LIMITS = Limits()
 
 
 def _value(field: str, key: Key, spec: TaskSpec, arguments: Mapping[str, Any]) -> str:
-    """Return the key of a call as text; the empty text stands for no key."""
+    """Compute a key from the arguments of a call, as text. If there is no key, return ""."""
     if key is None:
         return ""
     names = key_names(field, key, list(spec.signature.parameters), spec.name)

@@ -1,4 +1,8 @@
-"""Providers: each makes the values for parameters of one type, for a run or for a worker."""
+"""Providers. A provider makes the values for all parameters of one type.
+
+The scope of the provider decides whether a value is made for one run of a handler, or for all
+workers of a process.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,9 @@ _GATHERING = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 class _Provided:
-    """The default of a parameter that a worker provides: `session: Session = provided`.
+    """The default of a parameter that the worker fills in: `session: Session = provided`.
 
-    The caller that submits the task may omit such a parameter.
+    Because of the default, type checkers let a caller leave the parameter out.
     """
 
     __slots__ = ()
@@ -154,7 +158,7 @@ class ResolvedProvider:
     async def enter(
         self, stack: AsyncExitStack, values: Values, context: HandlerContext | None
     ) -> Any:
-        """Make the value on the event loop. The stack closes it."""
+        """Make the value on the event loop. `stack` will close the value."""
         made = self._make(values, context)
         if not _is_manager(made) and inspect.isawaitable(made):
             made = await made
@@ -166,7 +170,7 @@ class ResolvedProvider:
         return made
 
     def enter_sync(self, stack: ExitStack, values: Values, context: HandlerContext | None) -> Any:
-        """Make the value in the thread that uses it. The stack closes it."""
+        """Make the value in the thread that uses the value. `stack` will close the value."""
         made = self._make(values, context)
         if isinstance(made, AbstractContextManager):
             made = stack.enter_context(made)
@@ -240,7 +244,10 @@ class Providers:
             self._reset()
 
     def plan(self, task: str, wanted: Mapping[str, Any], *, is_async: bool) -> ProviderPlan:
-        """Plan the provided parameters of a task. Raises `InvalidInput` if one has no provider."""
+        """Return which values a task needs, and where to make each of them.
+
+        Raises `InvalidInput` if a parameter has no provider.
+        """
         plan = self._plans.get(task)
         if plan is None:
             plan = self._plans[task] = self._make_plan(task, wanted, is_async=is_async)
@@ -334,7 +341,7 @@ def _provider(wanted: Any, factory: Factory, scope: str) -> Provider:
 
 
 def _put_in_order(resolved: ResolvedProvider, order: dict[ResolvedProvider, None]) -> None:
-    """Add all dependencies of a provider, then the provider itself."""
+    """Add a provider to `order`, after all its dependencies."""
     if resolved not in order:
         for _, need in resolved.needs:
             if need is not None:

@@ -22,9 +22,9 @@ _CAUSES = 5
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Says whether an error may be retried, and how long or until when to wait.
+    """Says whether a retry is allowed after an error, and when: after `delay`, or at the time `at`.
 
-    Without a wait, the backoff of the retry policy applies. The decision does not depend on how
+    If both are None, the back-off of the retry policy applies. The decision does not depend on how
     many retries are left.
     """
 
@@ -86,8 +86,10 @@ def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
 
 
 def _decide_together(members: Sequence[Decision], retry: Retry | None) -> Decision:
-    """Decide about an exception group: retry it if every member allows it, after the longest
-    wait."""
+    """Decide about an exception group from the decisions about its members.
+
+    A retry is allowed if every member allows it. The group then takes the longest wait of a member.
+    """
     if not all(member.is_allowed for member in members):
         return NO
     waits = [member for member in members if member.seconds is not None]

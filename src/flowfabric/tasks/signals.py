@@ -1,4 +1,4 @@
-"""The values of signals. A task declares their types, and a sender checks them."""
+"""The values of signals. A task declares a type for each signal; a sender checks the value."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ def check_signals(signals: Mapping[str, Any]) -> None:
 
 
 def signal_schema(codec: Codec) -> dict[str, Any] | None:
-    """Return the JSON Schema of the values of a signal; None if it allows any value or is too
-    large.
+    """Return the JSON Schema of the values of a signal.
+
+    Return None if the signal takes any value, or if the schema is too large.
     """
     schema = codec.json_schema()
     if schema and schema != codec.json_schema(by_alias=False):
@@ -51,7 +52,7 @@ def signal_schema(codec: Codec) -> dict[str, Any] | None:
 
 
 def declared_schemas(signals: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the JSON Schemas of declared signals; None if none is declared."""
+    """Return the JSON Schemas of the declared signals; None if no signal is declared."""
     if not signals:
         return None
     return {name: signal_schema(codec_for(hint)) for name, hint in signals.items()}

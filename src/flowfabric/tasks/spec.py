@@ -147,7 +147,7 @@ class TaskSpec:
 
     @cached_property
     def keywords(self) -> frozenset[str]:
-        """The parameters that a caller may pass by name."""
+        """The parameters that a caller can pass by name."""
         kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
         return frozenset(p.name for p in self.signature.parameters.values() if p.kind in kinds)
 
@@ -214,7 +214,7 @@ class TaskSpec:
         _ = self._arguments, self._result
 
     def reset(self) -> None:
-        """Clear all cached facts about the parameters. They change when a provider is added."""
+        """Clear the cached properties: a new provider changes which parameters a caller passes."""
         for name in set(vars(self)) - set(self.__dataclass_fields__):
             del self.__dict__[name]
 
@@ -235,7 +235,7 @@ class TaskSpec:
         )
 
     def argument_hint(self, name: str) -> Any:
-        """Return the type of a parameter. `*args` is a list and `**kwargs` is a dict."""
+        """Return the type of a parameter: for `*args` a list, for `**kwargs` a dict."""
         hint: Any = self._hints.get(name, Any)
         kind = self.signature.parameters[name].kind
         if kind is _POSITIONAL:
@@ -252,7 +252,10 @@ class TaskSpec:
         return self._codec(self.result_hint, "its result")
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-        """Encode arguments as a payload. Raises `InvalidInput`, which names a wrong argument."""
+        """Encode arguments as a payload.
+
+        Raises `InvalidInput` if an argument is wrong. The error names the argument.
+        """
         # Bind first, because the error for a missing argument is clearer.
         bound = self.bind(args, kwargs)
         try:
@@ -307,7 +310,7 @@ class TaskSpec:
 
     @cached_property
     def _plain_names(self) -> tuple[str, ...]:
-        """The parameters if all can be passed both by position and by name; otherwise empty."""
+        """The names of the parameters. Empty unless each can be passed by position and by name."""
         parameters = self.signature.parameters.values()
         is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         return tuple(p.name for p in parameters) if is_plain else ()
@@ -317,7 +320,7 @@ class TaskSpec:
     ) -> tuple[list[Any], dict[str, Any]]:
         """Decode a payload to the positional and keyword arguments of the function.
 
-        If the function takes a context, they include `context`.
+        If the function takes a context, the arguments include `context`.
         """
         arguments = self.decode_arguments(payload)
         if self.context_name is not None:
@@ -327,7 +330,7 @@ class TaskSpec:
         return self._arranged(arguments)
 
     def decode_arguments(self, payload: bytes | None) -> dict[str, Any]:
-        """Decode a payload to the arguments that a caller passed, by name."""
+        """Decode a payload to a dict of the arguments that the caller passed."""
         try:
             arguments: dict[str, Any] = self._arguments.read(payload or b"{}")
         except ValidationError as error:
@@ -338,7 +341,7 @@ class TaskSpec:
         return arguments
 
     def _arranged(self, arguments: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Convert arguments by name to positional and keyword arguments."""
+        """Split a dict of all arguments into positional and keyword arguments."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for name, parameter in self._parameters.items():
@@ -354,7 +357,7 @@ class TaskSpec:
         return args, kwargs
 
     def encode_result(self, value: Any) -> bytes:
-        """Encode a result. Raises `InvalidInput` if it cannot be stored."""
+        """Encode a result. Raises `InvalidInput` if the result cannot be stored."""
         try:
             return self._result.write(value)
         except EncodingError as unfit:

@@ -1,4 +1,4 @@
-"""Stops a handler right after a step, so that a test can inspect it or crash the worker."""
+"""Stops a handler right after a step. The test can then inspect the run or crash the worker."""
 
 from __future__ import annotations
 

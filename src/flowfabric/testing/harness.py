@@ -114,7 +114,7 @@ class Harness:
         If you pass a task instead of a run, it is submitted first. When nothing can run, the clock
         moves to the end of the next back-off, delay, sleep or lease of a crashed worker. For a
         flow, all nodes run to their end. The result of a flow is the result of its last node. If
-        there are several last nodes, it is a dict of their results by node name.
+        there are several last nodes, the result is a dict of their results by node name.
         """
         __tracebackhide__ = True
         if isinstance(what, Flow | FlowRun):
@@ -170,8 +170,8 @@ class Harness:
         """Work until a run is in a state: "active", "delayed", "waiting", "completed", ...
 
         The clock does not move. A run is active when its handler has started; the handler continues
-        during the test's own awaits. With `step` instead of a state, work until that step is
-        recorded: the handler then stops there until the next `run`, `run_until` or `drain`.
+        during the test's own awaits. If `step` is given instead of a state, work until that step is
+        recorded. The handler stops there until the next `run`, `run_until` or `drain`.
         """
         __tracebackhide__ = True
         _check(run, Run)
@@ -252,8 +252,8 @@ class Harness:
     async def start_schedules(self, app: App) -> None:
         """Start the schedules of an app now. Due schedules fire with the next `drain`.
 
-        Without this call, schedules never fire. After a `skip`, the misfire rule of a schedule
-        decides about its skipped times.
+        If a test does not call this, schedules never fire. After a `skip`, the misfire rule of a
+        schedule decides whether its skipped times fire.
         """
         await self._meet(app)
         session = await self._open()
@@ -290,7 +290,7 @@ class Harness:
     async def frames(self, run: Run[Any, S]) -> list[Frame[S]]:
         """Return the frames of a run so far.
 
-        If the handler started again and sent frames again, they are listed once.
+        Frames that a later run of the handler sent again are listed once.
         """
         streams = (await self.client()).streams
         kept: list[Frame[S]] = []
@@ -320,8 +320,9 @@ class Harness:
         """Fail unless a task was submitted `times` times with these arguments. Return the matches.
 
         Omitted arguments and options match anything. To give options, pass
-        `task.using(lane=..., priority=..., key=..., tags=..., delay=...)`. `times=None` means at
-        least once, `times=0` means never. This is not a coroutine: do not await it.
+        `task.using(lane=..., priority=..., key=..., tags=..., delay=...)` as the task.
+        `times=None` means at least once, `times=0` means never. This is not a coroutine: do not
+        await it.
         """
         __tracebackhide__ = True
         _check(task, Task)
@@ -364,7 +365,7 @@ class Harness:
     async def close(self) -> None:
         """Stop everything that runs, and close all connections.
 
-        The harness can be used again afterwards.
+        After this call, the harness can be used again.
         """
         session, self._session = self._session, None
         if session is not None:
@@ -412,7 +413,7 @@ class Harness:
         return session
 
     async def _begin(self) -> _Session:
-        """Open the session, and let a handler that stopped at a step continue."""
+        """Open the session. If a handler has stopped at a step, let it continue."""
         session = await self._open()
         session.breakpoint.open()
         session.is_due = True
@@ -437,7 +438,7 @@ class Harness:
     async def _work(
         self, session: _Session, concurrency: int, started: list[Claimed] | None = None
     ) -> int:
-        """Run due reconcilers and start handlers. Return 0 if there was nothing to do."""
+        """Run due reconcilers and start handlers. Return a number; 0 means nothing was done."""
         done = await self._reconcile(session) if session.is_due else 0
         session.is_due = False
         claimed: list[Claimed] = []
@@ -451,7 +452,10 @@ class Harness:
         return done + len(claimed) or await self._reconcile(session)
 
     async def _reconcile(self, session: _Session) -> int:
-        """Run all reconcilers once, and note when the next timer is due."""
+        """Run the reconcilers, fire due schedules, and note when the next timer is due.
+
+        Reconcilers that remove old rows run only after a skip. Return a count of the work done.
+        """
         handled = 0
         due: list[timedelta] = []
         for reconciler in RECONCILERS:
@@ -471,10 +475,10 @@ class Harness:
     async def _settle(
         self, session: _Session, run: Run[Any] | None = None, state: PublicState | None = None
     ) -> bool:
-        """Wait until no handler runs, a handler has stopped at the awaited step, or `run` is no
-        longer in `state`.
+        """Wait for the running handlers. Return False if no handler was running.
 
-        Return False if no handler was running.
+        The wait ends early if a handler has stopped at the awaited step, or if `run` is no longer
+        in `state`.
         """
         __tracebackhide__ = True
         if not session.is_working:

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class LoopThread:
-    """Runs coroutines one after another. A caller may wait for the result."""
+    """Runs coroutines one after another in its thread. `do` waits for the result."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, "flowfabric-testing")

@@ -1,4 +1,4 @@
-"""Points every app of the process at the database of a test, and back afterwards."""
+"""Points every app of the process at the database of a test, and back when the test ends."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _VARIABLE = DATABASE_URL_VARIABLES[0]
 
 
 class Redirect:
-    """Makes all apps use the test's database, never their own databases, while it exists.
+    """Makes all apps use the test's database instead of their own, until `release` is called.
 
-    It also sets FLOWFABRIC_DATABASE_URL, because apps that are created during the test read it.
+    It also sets FLOWFABRIC_DATABASE_URL for the apps that are created during the test.
     """
 
     def __init__(self, url: str) -> None:
@@ -28,7 +28,7 @@ class Redirect:
             self.take(app)
 
     def take(self, app: App) -> None:
-        """Point an app at the database, even if the app got another URL during the test."""
+        """Point an app at the test's database, even if the app was created with another URL."""
         if app.settings.database_url != self._url and app not in self._restore:
             self._restore[app] = app.use_database(self._url)
 

@@ -1,4 +1,6 @@
-"""One PostgreSQL server for a whole test run, shared by its processes and removed afterwards."""
+"""One PostgreSQL server for a whole test run. The processes of the run share it; the last one
+removes it.
+"""
 
 from __future__ import annotations
 
@@ -53,9 +55,9 @@ class Server:
 def shared_server() -> Iterator[Server]:
     """Start or join the server of this test run.
 
-    To use another server, set FLOWFABRIC_TEST_DATABASE_URL to any of its databases, with a user who
-    may create databases. No other variable is read, so that tests never create or drop databases on
-    the server of an app.
+    To use another server, set FLOWFABRIC_TEST_DATABASE_URL to the URL of one of its databases. The
+    user in the URL must be allowed to create databases. No other variable is read, so that tests
+    never create or drop databases on the server of an app.
     """
     mark = f"{_RUN}_{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
     if url := os.environ.get(VARIABLE):
@@ -76,7 +78,7 @@ def _parent_folder() -> Path:
 
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
-    """Create or enter a folder. The last process of the run removes it."""
+    """Create a folder if it is missing, and use it. The last process of the run removes it."""
     for other in folder.parent.glob(f"{_PREFIX}*"):
         if other != folder:
             _remove_if_unused(other)
@@ -102,7 +104,7 @@ def _enter(folder: Path) -> int:
 
 
 def _remove_if_unused(folder: Path) -> None:
-    """Remove a folder unless a process uses it. A server whose data is in the folder then exits."""
+    """Remove a folder unless a process uses it. A server that has its data there exits."""
     try:
         descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

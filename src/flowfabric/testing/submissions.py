@@ -62,7 +62,7 @@ class Submitted:
 
 
 class Expectation:
-    """A task, some of its arguments, and the options that `using` gave it."""
+    """A submission that a test expects: a task, some of its arguments, and options of `using`."""
 
     def __init__(
         self, task: Task[..., Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]

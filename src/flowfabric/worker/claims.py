@@ -164,10 +164,10 @@ class Claimer:
             self._driver.start()
 
     def _start_suspending(self) -> bool:
-        """Start waiting executions, each in its own asyncio task. Stop before the first execution
-        whose coroutine will probably not suspend.
+        """Start the waiting executions, each in its own asyncio task.
 
-        Return True if there is such an execution and a slot is free for it.
+        Stop before an execution whose coroutine will probably not suspend. Return True after such
+        a stop, and False if no execution or no free slot is left.
         """
         while self.waiting and self._runner.slots.free > 0:
             if not self._runner.suspends(self.waiting[0]):
@@ -210,10 +210,11 @@ class Claimer:
         return waiting
 
     async def recover_last_claim(self) -> list[Claimed]:
-        """Return the executions of the last claim in each partition if its answer was not received.
+        """Ask again for the lost answers of claims, and return the claimed executions.
 
-        The worker repeats such a claim with the same id and no tasks. The engine then returns the
-        executions of the first claim and claims nothing new.
+        At most the last claim in each partition has no answer. The worker repeats this claim with
+        the same id and no tasks. The engine then returns the executions that the claim took the
+        first time, and claims nothing new.
         """
         recovered: list[Claimed] = []
         for turn in self._rotation.pending:
@@ -239,7 +240,7 @@ class Claimer:
         return recovered
 
     async def _next_turn(self) -> Turn | None:
-        """Return the partition to claim from; None if none has work."""
+        """Return the partition to claim from; None if no partition has work."""
         if self._rotation.is_single:
             return await self._rotation.next()
         self.is_claiming = True
@@ -264,8 +265,8 @@ class Claimer:
     async def _claim(
         self, turn: Turn, limit: int, behind_suspects: Floor | None
     ) -> list[Claimed] | None:
-        """Claim and accept executions. Return None after an error if the claim should be
-        retried."""
+        """Claim executions and accept them. Return None if the claim failed and must be tried
+        again."""
         claim_id, asked_at = turn.pending or (uuid7(), monotonic())
         here = self._registration
         self.is_claiming = True
@@ -329,8 +330,10 @@ class Claimer:
     async def _adapt(
         self, turn: Turn | None, claimed: list[Claimed], limit: int, is_behind_suspects: bool
     ) -> None:
-        """Decide about the next claim: whether it starts where this one stopped (at a floor), and
-        whether it waits for a hint.
+        """Prepare the next claim after this one.
+
+        Set or clear the floor: the position where this claim stopped and the next one starts. If
+        there is probably no more work, wait for a hint.
         """
         if turn is not None and (is_behind_suspects or self._suspects.current is not None):
             turn.floor.clear()
@@ -373,7 +376,7 @@ class Claimer:
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
 
     def _is_short(self, claimed: Claimed) -> bool:
-        """Tell whether an attempt has too little time to wait for a slot."""
+        """Tell whether the timeout of an attempt is so short that it must not wait for a slot."""
         end = claimed.attempt_deadline_at
         return end is not None and end - claimed.lease_expires_at + self._ttl < SHORT_ATTEMPT
 
@@ -382,7 +385,7 @@ class Claimer:
         return bool(self.waiting) and now - self._accepted_at > AHEAD_SECONDS
 
     def _set_overdue_aside(self) -> None:
-        """Keep the executions that will start soon, and mark the others for release."""
+        """Keep the waiting executions that will start soon, and mark the others for release."""
         now = monotonic()
         soon = self._started * AHEAD_SECONDS / (now - self._accepted_at)
         kept = max(self._runner.slots.free, int(soon))

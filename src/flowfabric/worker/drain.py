@@ -42,7 +42,7 @@ class Drain:
     async def run(self, claiming: asyncio.Task[None]) -> None:
         """Release executions that have not started, and wait for the running ones.
 
-        Release the running executions that do not finish within the drain timeout.
+        Executions that still run after the drain timeout are then released too.
         """
         await asyncio.wait([claiming])
         self._runner.slots.close()
@@ -95,8 +95,8 @@ class Drain:
 async def finish(work: Callable[[], Awaitable[None]], hurry: Callable[[], None]) -> None:
     """Run `work` to its end, even if this task or all tasks of the loop are cancelled.
 
-    A cancellation (for example by a second Ctrl-C) calls `hurry`. If the cancellation also hit
-    `work`, `work` starts again.
+    A cancellation (for example by a second Ctrl-C) calls `hurry`. If `work` was cancelled too, it
+    starts again.
     """
     interruption: asyncio.CancelledError | None = None
     task = asyncio.ensure_future(work())

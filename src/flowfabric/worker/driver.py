@@ -112,10 +112,10 @@ class _Task(asyncio.Task[None]):
 
 
 def _fingerprint(task: _Task) -> tuple[object, ...]:
-    """Return a fingerprint of an asyncio task.
+    """Return a value that shows whether a coroutine has changed an asyncio task.
 
-    It changes if a coroutine leaves something on the task: a reference, a callback, a cancellation
-    or a new name.
+    The value changes if a coroutine leaves something on the task: a reference, a callback, a
+    cancellation or a new name.
     """
     return (
         # Code that keeps a reference to the task can cancel it later.

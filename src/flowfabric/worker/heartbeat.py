@@ -69,10 +69,10 @@ class _KeptLease:
 
 
 class Heartbeat:
-    """Renews all leases in one call for each beat, and reports the lost ones.
+    """Renews all leases in one call for each beat, and reports the lost leases.
 
-    A hint says that a lease was revoked and makes the heartbeat beat at once. Without the hint, the
-    next regular beat finds the lost lease.
+    When a lease is revoked, the database sends a hint, and the heartbeat beats immediately. If the
+    hint is lost, the next regular beat finds the lost lease.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Heartbeat:
         started.wait()
 
     def stop(self) -> None:
-        """End the thread. Leases that are not settled by then will expire."""
+        """End the thread. Leases that the worker still has will expire: nothing renews them."""
         thread, loop = self._thread, self._loop
         if thread is None or loop is None:
             return
@@ -118,10 +118,10 @@ class Heartbeat:
         thread.join(timeout=10)
 
     def keep(self, claimed: list[Claimed], asked_at: float, on_lost: OnLost) -> None:
-        """Renew these leases from now on.
+        """Begin to renew the leases of these executions.
 
         `asked_at` is the time of their claim on the monotonic clock. The heartbeat calls `on_lost`
-        on its own thread. It reports each lost lease once.
+        on its own thread, and reports each lost lease once.
         """
         until = asked_at + self._ttl.total_seconds()
         for one in claimed:
@@ -132,7 +132,7 @@ class Heartbeat:
         self._kept.pop(id(claimed), None)
 
     def add_worker(self, registration: Registration) -> None:
-        """Register a worker and listen to hints for it, until it is removed."""
+        """Register a worker, and react to hints about its leases until it is removed."""
         self._instance_ids.add(registration.worker_instance_id)
         if self._registrations is not None:
             self._registrations.add(registration)
@@ -192,10 +192,10 @@ class Heartbeat:
             WORKER_LOGGER.log(level_of(error), "listening for revoked leases failed: %s", error)
 
     def _on_hint(self, payload: str | None) -> None:
-        """Beat at once, because a worker may have lost a lease.
+        """If the hint is for a worker of this process, beat now: the worker may have lost a lease.
 
-        `payload` is None if hints may have been missed. A hint proves nothing: every database user
-        who can connect can send one.
+        Also beat if `payload` is None, because hints may have been missed. A hint proves nothing:
+        every database user who can connect can send one.
         """
         if payload is None or payload in self._instance_ids:
             self._woken.set()
@@ -249,8 +249,10 @@ class Heartbeat:
         self._lose({one: expired for one in kept if one.until <= now})
 
     def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
-        """Report all lost leases of a worker in one call. With several calls, the worker could
-        start an execution before it hears that the lease is lost.
+        """Report all lost leases of a worker in one call.
+
+        After the first of several calls, the worker could start an execution whose lease is lost
+        too.
         """
         lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
         for one, error in several.items():

@@ -1,4 +1,4 @@
-"""Listens for hints of new work. One listener per process wakes one idle worker per hint."""
+"""Listens for hints of new work. A process has one listener; each hint wakes one idle worker."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ class HintedWorker(Protocol):
 class Hints:
     """Listens for hints for the workers of a process, unless all of them are busy.
 
-    If a hint says that signals are stored but not noticed yet, `on_signal` is called with their
-    partition. It is called with None if hints may have been lost.
+    A hint can say that signals of a partition are stored but not noticed yet. Then `on_signal` is
+    called with the partition. If hints may have been lost, `on_signal` is called with None.
     """
 
     def __init__(
@@ -56,16 +56,16 @@ class Hints:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing runs in any worker of the process."""
+        """Whether every worker of the process is quiet."""
         return all(worker.is_quiet for worker in self._workers)
 
     @property
     def is_reserved(self) -> bool:
-        """Whether a worker of the process runs a suspect alone or waits to do so."""
+        """Whether a worker of the process has a suspect. While one has, no worker claims."""
         return any(worker.has_suspect for worker in self._workers)
 
     def end_reservation(self) -> None:
-        """Let all workers of the process claim again: no suspect runs alone any more."""
+        """Let all workers of the process claim again, because no suspect runs alone any more."""
         for worker in self._workers:
             worker.notify_room()
 

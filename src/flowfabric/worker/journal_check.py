@@ -53,7 +53,7 @@ class Fit(StrEnum):
 class JournalVerdict:
     """Says whether the journal of an execution fits the code.
 
-    If it does not, `step` and `problem` say where and why.
+    If the journal does not fit, `step` and `problem` say where and why.
     """
 
     id: ExecutionId
@@ -81,7 +81,7 @@ class JournalCheck:
         self._loop = asyncio.get_running_loop()
 
     async def check_all(self) -> AsyncIterator[JournalVerdict]:
-        """Check every unfinished execution of these tasks, if it has recorded a step."""
+        """Check every unfinished execution of these tasks that has recorded a step."""
         wanted = ExecutionFilter(states=_UNFINISHED, tasks=list(self._tasks))
         cursor: str | None = None
         while True:

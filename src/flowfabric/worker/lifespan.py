@@ -18,9 +18,10 @@ _Request = tuple[ResolvedProvider, asyncio.Future[None]]
 
 
 class Lifespan:
-    """Runs the hooks, and keeps provided values until the last worker ends.
+    """Runs the app's startup and shutdown hooks, and keeps provided values for the workers.
 
-    One asyncio task does both: some context managers must exit in the task that entered them.
+    One asyncio task makes and closes all values: some context managers must exit in the task that
+    entered them.
     """
 
     def __init__(self, extensions: Extensions) -> None:
@@ -73,7 +74,7 @@ class Lifespan:
             await self.exit()
 
     async def shared(self, providers: tuple[ResolvedProvider, ...]) -> Values:
-        """Return the values that all workers share, and make the missing ones."""
+        """Make the missing values of `providers`, and return all values that the workers share."""
         for provider in providers:
             if provider not in self._values:
                 if self._task is None or self._task.done():

@@ -20,7 +20,7 @@ Handlers = Callable[[], Iterable[tuple[asyncio.Task[None], Claimed]]]
 
 
 class LoopWatch:
-    """Probes the loop while handlers run on it, and logs when it does not answer."""
+    """Probes the loop while handlers run on it, and logs when the loop does not answer."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class LoopWatch:
         return timedelta(seconds=round(self._lag, 6))
 
     async def watch(self) -> None:
-        """Probe until cancelled, or until the loop is closed."""
+        """Probe the loop again and again, until this task is cancelled or the loop is closed."""
         while True:
             await asyncio.sleep(self._seconds / _PROBES)
             if any(True for _ in self._handlers()):

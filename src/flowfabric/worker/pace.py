@@ -29,7 +29,7 @@ class Pace:
         return int(self._per_second * HORIZON_SECONDS)
 
     def resume(self, now: float) -> None:
-        """Remember that there is work again. The idle time before it does not count."""
+        """Note that there is work again. The idle time up to now does not count."""
         self._since += now - self._last_end
         self._last_end = now
 
@@ -46,5 +46,5 @@ class Pace:
             self._since, self._ended, self._seconds = now, 0, 0.0
 
     def forget(self) -> None:
-        """Forget the pace until executions end again, because the handlers have become slow."""
+        """Set the pace to 0 until more executions have ended: the handlers have become slow."""
         self._per_second = 0.0

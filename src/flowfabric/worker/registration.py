@@ -49,7 +49,7 @@ class Takeover:
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """The facts about a worker that the registry stores."""
+    """What the registry stores about a worker, and functions of the worker that a beat calls."""
 
     worker_id: str
     worker_instance_id: str
@@ -128,16 +128,16 @@ class Registrations:
         self._due_at = 0.0
 
     def add(self, registration: Registration) -> None:
-        """Register a worker with the next beat. Any thread may call this."""
+        """Register a worker with the next beat. Safe to call from any thread."""
         self._workers[registration.worker_instance_id] = registration
 
     def remove(self, worker_instance_id: str) -> None:
-        """Remove a worker from the registry with the next beat. Any thread may call this."""
+        """Remove a worker from the registry with the next beat. Safe to call from any thread."""
         if self._workers.pop(worker_instance_id, None) is not None:
             self._removed.append(worker_instance_id)
 
     async def beat(self, caller: Caller) -> bool:
-        """Update the registry. Return True if there was not enough time for all workers."""
+        """Update the registry. Return True if the time was too short to register every worker."""
         deadline = monotonic() + self._lease_ttl.total_seconds() / _LEASE_SHARE
         try:
             await self._sign_off(caller)

@@ -62,7 +62,7 @@ class ClaimFloor:
 
 
 class Turn:
-    """What a worker knows about its claims from one partition."""
+    """The state of one partition in the rotation: its floor, unanswered claim and failures."""
 
     def __init__(self, partition: int) -> None:
         self.partition = partition
@@ -79,7 +79,7 @@ class Turn:
 class PartitionRotation:
     """Chooses the partition of the next claim.
 
-    The partition with the most urgent work is next; equal partitions take turns.
+    The partition with the most urgent work is next. Partitions with equally urgent work take turns.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PartitionRotation:
 
     @property
     def is_single(self) -> bool:
-        """Whether there is one partition, so that there is nothing to choose."""
+        """Whether there is only one partition."""
         return len(self._turns) == 1
 
     @property
@@ -155,7 +155,7 @@ class PartitionRotation:
             turn.not_before = monotonic() + pause
 
     def after_failure(self, turn: Turn, pause: float) -> None:
-        """Skip a partition for a while."""
+        """Skip a partition for `pause` seconds, because a claim from it has failed."""
         turn.failures += 1
         turn.not_before = monotonic() + pause
         self._stays = False

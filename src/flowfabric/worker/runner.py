@@ -57,7 +57,7 @@ QUICK_SECONDS = 0.0001
 
 
 class Runner:
-    """The executions that run in one worker."""
+    """Runs the executions of one worker, and knows which ones are running."""
 
     def __init__(
         self,
@@ -137,8 +137,9 @@ class Runner:
         return self.contextvars.copy(), self._run(run)
 
     def suspends(self, claimed: Claimed) -> bool:
-        """Tell whether the coroutine of the handler will probably suspend. If so, it needs its own
-        asyncio task.
+        """Tell whether the coroutine of the handler will probably suspend (see `driver.py`).
+
+        A coroutine that suspends needs its own asyncio task.
         """
         return claimed.task in self._suspending
 
@@ -196,7 +197,7 @@ class Runner:
             raise
 
     def _decode(self, run: HandlerRun, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
-        """Decode the arguments. An error is permanent: a retry would read the same payload."""
+        """Decode the arguments. After an error there is no retry: the payload stays the same."""
         try:
             context = None if run.spec.context_name is None else context_of(run)
             return run.spec.decode(payload, context)
@@ -205,7 +206,10 @@ class Runner:
             raise
 
     def _prepare(self, run: HandlerRun, args: list[Any], kwargs: dict[str, Any]) -> Awaitable[Any]:
-        """Return the handler call, wrapped by extensions. A plain handler runs in a thread."""
+        """Return an awaitable that calls the handler through the extensions of the app.
+
+        A plain handler runs in a thread.
+        """
         spec = run.spec
         if not self._extensions.is_empty:
             return self._extensions.call(
@@ -222,7 +226,7 @@ class Runner:
         return self._run_in_thread(run.claimed, functools.partial(spec.function, *args, **kwargs))
 
     def _encode(self, run: HandlerRun, value: Any) -> bytes:
-        """Encode the result. An error is permanent: a retry would most likely fail the same way."""
+        """Encode the result. After an error there is no retry: it would most likely fail too."""
         try:
             return run.spec.encode_result(value)
         except BaseException:
@@ -263,7 +267,7 @@ class Runner:
         return failure_of(error, run.failure_class, run.spec.retry, run.claimed.attempt)
 
     def _end_by_keyboard(self, run: HandlerRun) -> None:
-        """End the worker, because Ctrl-C hit this handler or it raised KeyboardInterrupt.
+        """End the worker, because this handler raised KeyboardInterrupt or was hit by Ctrl-C.
 
         KeyboardInterrupt ends the event loop. `asyncio.run` then cancels all tasks and waits for
         them, which gives the worker time to release its executions.
@@ -279,9 +283,9 @@ class Runner:
         self._on_interrupt()
 
     async def _report_start(self, claimed: Claimed) -> bool:
-        """Tell the database that an execution with earlier crashes starts now.
+        """Report the start of an execution that crashed earlier, before its handler is called.
 
-        Return False if it must not start.
+        Return False if the handler must not be called.
         """
         is_alone = self._suspects.is_alone and self._suspects.current is claimed
         try:
@@ -316,7 +320,7 @@ class Runner:
         )
 
     def _pause_without_handler(self, claimed: Claimed) -> None:
-        """Pause an execution although its handler did not stop when it was asked to pause."""
+        """Pause an execution whose handler was asked to pause and did not stop in time."""
         if (run := self.running.get(claimed)) is not None:
             WORKER_LOGGER.warning(
                 "handler does not stop, its execution pauses without it and later results of the "
@@ -328,7 +332,7 @@ class Runner:
                 self.slots.lose(claimed)
 
     def _pause(self, run: HandlerRun) -> None:
-        """Pause an execution once, unless its handler was cancelled."""
+        """Pause an execution, unless it was paused already or its handler was cancelled."""
         if (timer := self._pause_timers.pop(run.claimed, None)) is not None:
             timer.cancel()
         durable = run.durable
@@ -355,7 +359,7 @@ class Runner:
         run.task.cancel()
 
     def on_leases_lost(self, several: Mapping[Claimed, FlowFabricError]) -> None:
-        """Cancel the handlers of executions whose leases are lost, and log how each was lost."""
+        """Cancel the handlers of executions whose leases are lost. Log how each lease was lost."""
         for claimed, error in several.items():
             self._heartbeat.drop(claimed)
             run = self.running.get(claimed)
@@ -379,6 +383,6 @@ class Runner:
 
     @property
     def stoppable(self) -> list[HandlerRun]:
-        """The runs that can be stopped: all except handlers that lost their slot."""
+        """The runs that can be stopped: all except runs whose slot is lost."""
         lost = self.slots.lost
         return [run for claimed, run in self.running.items() if claimed not in lost]

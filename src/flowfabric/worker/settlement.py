@@ -41,7 +41,7 @@ FRAMES_SECONDS = 10.0
 
 
 class Settlement:
-    """Settles the executions of one worker whose handlers have ended or must stop."""
+    """Settles the executions of one worker after their handlers have ended or were told to stop."""
 
     def __init__(
         self, client: FlowFabric, heartbeat: Heartbeat, *, on_wait: Callable[[], None]
@@ -61,7 +61,7 @@ class Settlement:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no call waits for the database, and no execution waits in `fail_interrupted`."""
+        """Whether no call is under way, and `fail_interrupted` has no attempt left to fail."""
         return not (self._completing or self._settling or self._interrupted)
 
     @property
@@ -95,13 +95,13 @@ class Settlement:
         self._loop.call_later(INTERRUPT_SECONDS, self._end_interruption, claimed)
 
     def pause(self, claimed: Claimed, pause: Pause) -> None:
-        """Apply `pause` to an execution whose handler has stopped."""
+        """Apply `pause` to an execution. For example, this delays or suspends the execution."""
         self._settle(
             self._apply(pause, claimed), functools.partial(self._on_paused, claimed, pause)
         )
 
     def release_later(self, claimed: Iterable[Claimed]) -> None:
-        """Release executions when the worker ends."""
+        """Note that these executions must be released when the worker ends."""
         self._to_release.update(dict.fromkeys(claimed))
 
     async def release(self, several: Sequence[Claimed], cause: str = SHUTDOWN) -> None:
@@ -113,13 +113,16 @@ class Settlement:
                 self._to_release.pop(claimed, None)
 
     async def release_noted(self) -> None:
-        """Release the executions in `_to_release`, and the interrupted ones."""
+        """Release the executions in `_to_release`, and those that `fail_interrupted` would fail."""
         self.release_later(self.take_interrupted())
         await self.release(list(self._to_release))
 
     async def settle_all(self) -> None:
-        """Release and settle all executions. An answer may leave more to settle, so call this until
-        `is_finished` is true."""
+        """Release and settle all executions.
+
+        Repeat this until `is_finished` is true: when a result is refused, its attempt must be
+        failed next.
+        """
         await self.release_noted()
         if self._completing:
             self._all_completed.clear()
@@ -128,7 +131,10 @@ class Settlement:
             await asyncio.wait(self._settling)
 
     def take_interrupted(self) -> list[Claimed]:
-        """Return the executions that wait in `fail_interrupted`, and forget them."""
+        """Return the executions that `fail_interrupted` has not failed yet.
+
+        After this call, `fail_interrupted` does not fail them.
+        """
         interrupted = list(self._interrupted)
         self._interrupted.clear()
         return interrupted
@@ -291,7 +297,7 @@ def _log_pause(claimed: Claimed, pause: Pause) -> None:
 
 
 def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: BaseException) -> None:
-    """Log an error of a handler with its traceback, without the worker's own frames."""
+    """Log an error of a handler. Its traceback begins in user code."""
     WORKER_LOGGER.log(
         level,
         "%s: %s: %s",
@@ -304,7 +310,10 @@ def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: Bas
 
 
 def log_loss(event: str, claimed: Claimed, error: FlowFabricError) -> None:
-    """Log how a lease was lost. The level is error if the execution has expired."""
+    """Log how a lease was lost.
+
+    The level is error if a deadline or a timeout has ended the execution, and warning otherwise.
+    """
     is_end = isinstance(error, ExecutionNotActive) and error.is_late and error.delayed_until is None
     WORKER_LOGGER.log(
         logging.ERROR if is_end else logging.WARNING,

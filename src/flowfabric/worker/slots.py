@@ -131,7 +131,7 @@ class Slots:
             self._arm(claimed)
 
     def _on_thread_ended(self, claimed: Claimed, thread: Future[Any]) -> None:
-        """Let the event loop free the slot of a thread that has ended. The thread calls this."""
+        """Let the event loop free the slot of a thread that has ended. Called on that thread."""
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._remove_thread, claimed, thread)
 

@@ -39,11 +39,11 @@ MAX_POSTPONES = 3
 
 
 class Suspects:
-    """Decides whether a worker runs one suspect alone or ordinary work.
+    """Decides when a worker runs a suspect alone, and when it runs ordinary work.
 
-    Suspects and ordinary work take turns, so that neither waits for ever. The turn of ordinary work
-    is as long as the turn of the suspect was, up to a limit. It ends at once if there is no
-    ordinary work.
+    Suspects and ordinary work take turns, so that neither waits for ever. A turn of ordinary work
+    is as long as the turn of the suspect before it, but at most ORDINARY_SECONDS. The turn also
+    ends when there is no ordinary work.
     """
 
     def __init__(self) -> None:
@@ -61,12 +61,15 @@ class Suspects:
         self._postpones: dict[UUID, int] = {}
 
     def limit(self, limit: int) -> int:
-        """Return how many executions to claim: one if the claim could return a suspect."""
+        """Return how many executions to claim: 1 if a suspect could be claimed, else `limit`."""
         return 1 if self._exist and self.floor is None else limit
 
     @property
     def floor(self) -> Floor | None:
-        """The position after the suspects. In the turn of ordinary work, claims start there."""
+        """The position after the suspects, where claims start in the turn of ordinary work.
+
+        None at other times.
+        """
         return self._last if monotonic() < self._ordinary_until else None
 
     def floor_in(self, partition: int) -> Floor | None:
@@ -94,14 +97,13 @@ class Suspects:
         self._since = monotonic()
 
     def end_turn(self) -> None:
-        """Begin the turn of ordinary work: the suspect has ended, or may run beside other
-        executions."""
+        """Begin the turn of ordinary work. The suspect has ended, or no longer runs alone."""
         self.current = None
         now = monotonic()
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)
 
     def end_turn_of(self, claimed: Claimed) -> None:
-        """Let other work run beside `claimed`, if it is the current suspect.
+        """If `claimed` is the current suspect, let other work run beside it.
 
         Called when `claimed` waits for other executions, or still runs after it was told to stop.
         """
@@ -150,14 +152,14 @@ class SuspectRunner:
     def start(self, suspects: Sequence[Claimed]) -> None:
         """Begin the turn of the first suspect, and release the other suspects.
 
-        They are released before the first suspect starts: a worker that crashes must not hold their
-        leases.
+        The release comes first: if the first suspect crashes the worker, the other suspects must
+        not be leased.
         """
         self._suspects.begin_turn(suspects[0])
         self._task = asyncio.create_task(self._run(suspects[0], suspects[1:]))
 
     async def wait(self) -> None:
-        """Wait until the turn of the current suspect has ended, if there is one."""
+        """If a suspect has its turn, wait until the turn has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -202,7 +204,7 @@ class SuspectRunner:
         self._suspects.forget_postpones(suspect)
 
     async def _wait_for_turn_end(self, task: asyncio.Task[None]) -> None:
-        """Wait until the suspect or its turn has ended, or the worker stops."""
+        """Wait until the suspect has ended, its turn is over, or the worker stops."""
         stopping = asyncio.create_task(self._stopping.wait())
         turn_ended = asyncio.create_task(self._suspects.turn_ended.wait())
         try:
@@ -216,7 +218,9 @@ class SuspectRunner:
             turn_ended.cancel()
 
     async def _wait_until_quiet(self, suspect: Claimed) -> bool:
-        """Wait until nothing else runs in the process. Return False if that takes too long."""
+        """Wait until nothing else runs in the process. Return False if that takes too long, if the
+        suspect has lost its lease, or if the worker stops.
+        """
         until = monotonic() + QUIET_SECONDS
         while not self._is_quiet():
             if self._suspects.current is not suspect or self._stopping.is_set():

@@ -20,7 +20,7 @@ _Item = tuple[Future[Any], Callable[[], Any]]
 
 
 class Threads(Executor):
-    """At most `size` daemon threads, started when needed. Use it from one thread only."""
+    """An executor with at most `size` daemon threads. Call its methods from one thread only."""
 
     def __init__(self, size: int, name: str) -> None:
         self._size = size
@@ -40,12 +40,14 @@ class Threads(Executor):
         return future
 
     def resize(self, by: int) -> None:
-        """Allow more threads to replace threads that do not end, or allow fewer again."""
+        """Change the largest number of threads by `by`.
+
+        While a thread does not end, another thread replaces it.
+        """
         self._size += by
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
-        """Drop calls that have not started. This never waits: each thread ends after its own
-        call."""
+        """Drop calls that have not started. This never waits: a thread ends after its last call."""
         while True:
             try:
                 item = self._work.get_nowait()

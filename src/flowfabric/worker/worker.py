@@ -181,12 +181,12 @@ class Worker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether a suspect waits or runs alone. If so, no worker of the process claims."""
+        """Whether this worker has a suspect. While it has one, no worker of the process claims."""
         return self._suspects.current is not None
 
     @property
     def has_stuck_handlers(self) -> bool:
-        """Whether handlers still run after they were cancelled and their executions released."""
+        """Whether a handler still runs. After `run()`, such a handler ignores its cancellation."""
         return any(not run.task.done() for run in self._runner.running.values())
 
     @property
@@ -196,7 +196,7 @@ class Worker:
 
     @property
     def handlers(self) -> list[tuple[asyncio.Task[None], Claimed]]:
-        """The running executions with their asyncio tasks. Any thread may read this."""
+        """The running executions with their asyncio tasks. Safe to read from any thread."""
         found = []
         for claimed, run in list(self._runner.running.items()):
             # A run that has just ended has no task.
@@ -239,7 +239,7 @@ class Worker:
         self.stop()
 
     async def stopped(self) -> None:
-        """Wait until the worker has ended. Returns at once if it never started."""
+        """Wait until the worker has ended. If the worker never started, return immediately."""
         await self._ended.wait()
 
     async def begin(self) -> None:
@@ -255,9 +255,9 @@ class Worker:
     async def run(self) -> None:
         """Run executions until stopped or cancelled, then drain.
 
-        The app's startup hooks run before that, its shutdown hooks afterwards. A second
-        cancellation releases the running executions instead of waiting for them. Raises `SlotsLost`
-        if handlers that do not stop have taken all slots.
+        The app's startup hooks run first, and its shutdown hooks run last. The first cancellation
+        begins the drain. A second cancellation releases the running executions instead of waiting
+        for them. Raises `SlotsLost` if handlers that do not stop have taken all slots.
         """
         self._ended.clear()
         try:
@@ -347,7 +347,7 @@ class Worker:
             self._claimer.start_waiting()
 
     def _stop_without_slots(self) -> None:
-        """Drain and end, so that a new process can start with all its slots."""
+        """Drain and end, because all slots are lost. A new process begins with all its slots."""
         if not self._stopping.is_set():
             self._slots_lost = SlotsLost(
                 f"All {self._concurrency} slots are lost to handlers that do not stop: "
@@ -374,7 +374,10 @@ class Worker:
             self.stop()
 
     def _on_takeover(self) -> None:
-        """Wake the worker's loop. The heartbeat's thread calls this."""
+        """Let the worker claim soon from routes that it takes over.
+
+        The heartbeat's thread calls this.
+        """
         self._loop.call_soon_threadsafe(self.wake)
 
     def _on_leases_lost_elsewhere(self, several: dict[Claimed, FlowFabricError]) -> None:

@@ -44,7 +44,7 @@ REFRESH_SECONDS = 0.1
 
 @dataclass
 class Scene:
-    """The state that the demo shows."""
+    """What the demo shows: its executions, their endings, and the lines printed so far."""
 
     runs: list[Run[Any]] = field(default_factory=list)
     endings: dict[Any, Ending] = field(default_factory=dict)
@@ -61,7 +61,7 @@ def demo(
         False, "--json", help="Print a summary as one JSON line at the end."
     ),
     folder: Path = typer.Option(
-        Path("."), "--folder", help="Keep the Postgres of the demo in .flowfabric/ of this folder."
+        Path("."), "--folder", help="Keep the data of the demo in this folder, in .flowfabric/."
     ),
     stay: bool = typer.Option(
         False, "--stay", help="Keep the workers and the dashboard running until Ctrl-C."
@@ -129,7 +129,7 @@ async def _stay(console: Console, where: str) -> None:
 
 
 async def _connected(server: Server) -> App:
-    """Return an app on the demo's own server, in the demo's own namespace."""
+    """Return the app of the demo, with a migrated database and a new namespace."""
     app = tasks.app
     app.settings = replace(
         app.settings, database_url=server.url, url=None, namespace=f"demo-{secrets.token_hex(4)}"

@@ -1,7 +1,7 @@
 """The worker that `flowfabric dev` restarts after every save.
 
-Over a socket, it sends the list of loaded files and receives the URL of the database. It ends on a
-signal, or when the command has ended.
+Over a socket, the worker sends the list of loaded files and receives the URL of the database. The
+worker ends on a signal, or when the command has ended.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 class StartupFailed(Exception):
-    """A startup hook or a worker-wide provider failed."""
+    """A startup hook or a provider with `scope="worker"` has failed."""
 
 
 async def _work(
@@ -154,7 +154,7 @@ class LogCompleted:
 
 
 async def _watch(send: Callable[..., None]) -> None:
-    """Once a second, look for newly imported modules. If there are any, send the list of files."""
+    """Check every second whether modules were imported. If so, send the list of files again."""
     number = len(sys.modules)
     while True:
         await asyncio.sleep(LOOK_SECONDS)
@@ -167,7 +167,7 @@ async def _watch(send: Callable[..., None]) -> None:
 
 
 def app_facts(app: App, reference: str) -> dict[str, Any]:
-    """Return the facts about the app that the command needs."""
+    """Return the facts about an app that `flowfabric dev` needs."""
     if not app.tasks:
         raise InvalidInput(field="tasks", problem="this app has no task; decorate one first")
     return {
@@ -180,7 +180,7 @@ def app_facts(app: App, reference: str) -> dict[str, Any]:
 
 
 def _example(app: App, module_name: str) -> str | None:
-    """Return a command that submits one of the tasks."""
+    """Return a command line that submits one of the tasks, or None if no variable has a task."""
     module = sys.modules[module_name]
     for name, value in vars(module).items():
         if isinstance(value, Task) and app.tasks.get(value.name) is value:

@@ -1,4 +1,4 @@
-"""The command: it runs the database, and restarts the worker after every save."""
+"""The command `flowfabric dev`: run the database, and restart the worker after every save."""
 
 from __future__ import annotations
 
@@ -64,14 +64,14 @@ def dev(
         "--port",
         min=0,
         max=65535,
-        help="Serve the dashboard on this port. If it is taken, a free port is used.",
+        help="Serve the dashboard on this port, or on a free port if this port is taken.",
     ),
 ) -> int:
     """Run everything for development: database, schema, and a worker that restarts on save.
 
-    It also serves the dashboard, for this machine only. If no database is configured, it uses an
-    embedded Postgres in .flowfabric/. After Ctrl-C, the command waits up to 2 s for running
-    executions, then stops everything. A second Ctrl-C releases the running executions at once.
+    The command also serves the dashboard, for this machine only. If no database is configured, the
+    command uses an embedded Postgres in .flowfabric/. After Ctrl-C, it waits up to 2 s for running
+    executions, then stops everything. A second Ctrl-C releases the running executions immediately.
     """
     check_app_reference(app)
     settings = Settings.from_environment()
@@ -103,7 +103,7 @@ class Child:
     is_working: bool = False
 
     async def receive(self) -> dict[str, Any] | None:
-        """Return the next message from the worker, or None when it has ended."""
+        """Return the next message from the worker, or None if the worker has ended."""
         with suppress(ConnectionError):
             if line := await self.lines.readline():
                 message: dict[str, Any] = json.loads(line)
@@ -133,8 +133,8 @@ class Child:
     def _send_until_ended(self) -> None:
         """Send STOP_AT_ONCE repeatedly until the worker has ended.
 
-        One signal may not be enough: the kernel may deliver it to another thread, and then the
-        thread with the blocking handler is not interrupted.
+        One signal is not always enough: if the kernel delivers it to another thread, the thread
+        with the blocking handler is not interrupted.
         """
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
@@ -148,7 +148,7 @@ class Child:
 
 @dataclass
 class Session:
-    """One run of the command."""
+    """One call of `flowfabric dev`, with its database, its worker and its dashboard."""
 
     app: str
     database_url: str | None
@@ -314,7 +314,11 @@ class Session:
         return None
 
     async def _choose_database(self, message: dict[str, Any]) -> None:
-        """Connect to the database of the app, and migrate it if allowed."""
+        """Connect to the database of the app.
+
+        Migrate the database if it is embedded or --yes is given. If it is not migrated and does not
+        fit, stop the command.
+        """
         self._example, self._namespace = message["example"], message["namespace"]
         database = (self.database_url or message["database_url"], message["project"])
         if database == self._database:

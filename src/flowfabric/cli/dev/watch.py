@@ -1,4 +1,4 @@
-"""Watch the files of a project for changes. Polling works on every file system."""
+"""Watch the files of a project for changes, by polling, which works on every file system."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Look: TypeAlias = dict[str, tuple[int, int, int] | None]
 
 
 class Watch:
-    """Watched files, and the last saved file that has not been reported."""
+    """The watched files, and the last saved file that has not been reported yet."""
 
     def __init__(self) -> None:
         self._seen: _Look = {}
@@ -36,8 +36,9 @@ class Watch:
     async def saved(self, folder: Path | None = None, since: float = inf) -> str:
         """Wait until a file is saved and a burst of saves has ended; return one saved file.
 
-        With a folder, saving or creating any module in it counts as well: an import may have failed
-        because the module was missing. A file that was saved after `since` counts as just saved.
+        If `folder` is given, all modules in the folder are watched, too, even new ones: an import
+        can have failed because a module was missing. A file that was saved after `since` counts as
+        just saved.
         """
         if folder is not None:
             self.follow(await asyncio.to_thread(modules_below, folder), since)
@@ -51,7 +52,8 @@ class Watch:
     def _look(self, folder: Path | None) -> bool:
         """Return whether a file has changed since the last call.
 
-        Remember the changed file at once, so that it is not lost if `saved` is cancelled.
+        This call also stores the name of the changed file. The file is then not lost if `saved` is
+        cancelled.
         """
         has_changed = False
         for file in {*list(self._seen), *(modules_below(folder) if folder else ())}:
@@ -83,7 +85,7 @@ def project_files() -> list[str]:
 
 
 def modules_below(folder: Path) -> list[str]:
-    """Return the Python files in a folder tree, except hidden folders and virtual environments."""
+    """Return the Python files below a folder. Skip hidden folders and virtual environments."""
     found: list[str] = []
     for parent, folders, files in os.walk(folder):
         folders[:] = [

@@ -29,7 +29,7 @@ class _Limits(TypedDict):
 
 @routes.get(PREFIX + "/sign-in", None, include_in_schema=False)
 async def sign_in_page(request: Request) -> Response:
-    """Ask for a token."""
+    """Show the page that asks for a token."""
     return _sign_in(request, "")
 
 
@@ -50,7 +50,7 @@ async def sign_in(request: Request) -> Response:
 
 @routes.post(PREFIX + "/sign-out", None, is_form=True, include_in_schema=False)
 async def sign_out(request: Request) -> Response:
-    """Forget the token."""
+    """Delete the cookies with the token, and redirect to the sign-in page."""
     await form_of(request)
     answer = see_other(f"{root(request)}/sign-in")
     # Delete both cookies: the browser may have signed in over http and over https.
@@ -61,7 +61,7 @@ async def sign_out(request: Request) -> Response:
 
 @routes.get(PREFIX + "/static/{name}", None, include_in_schema=False)
 async def static(name: Id) -> Response:
-    """Return the style or the script of the pages."""
+    """Return a file that the pages load, such as a style sheet or the script."""
     if name not in STATIC:
         raise Problem(404, "unknown_path", "There is no such file.")
     return Response(
@@ -71,7 +71,7 @@ async def static(name: Id) -> Response:
 
 @routes.get(PREFIX + "/{rest:path}", Scope.READ, include_in_schema=False)
 async def unknown(rest: str) -> Response:
-    """Say on a page that there is no such page. This is the last of the routes."""
+    """Show a page that says that the address is unknown. No other route may come after this one."""
     raise Problem(404, "unknown_path", "There is no such page.")
 
 

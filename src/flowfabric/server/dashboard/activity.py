@@ -45,7 +45,7 @@ async def events(
     cursor: str = "",
     skip: int = Query(0, ge=0, le=10**6),
 ) -> Response:
-    """Show events since a time, oldest first, a page at a time."""
+    """Show the events since a time, oldest first. A link leads to the next events."""
     now = await call.client.executions.server_time()
     if not cursor:
         cursor = await call.client.events.open(past(when(since, "since"), now), grace=GRACE)
@@ -72,7 +72,7 @@ async def _read_events(call: Call, cursor: str, kind: str) -> EventPage:
 
 @routes.get(PREFIX + "/audit", Scope.ADMIN, include_in_schema=False)
 async def audit(call: CurrentCall, request: Request, before: int | None = None) -> Response:
-    """Show who did what, and why, newest first."""
+    """Show the audit: who did what, and why. The newest acts come first."""
     found = await call.client.tokens.audit(before=before, limit=EVENTS)
     now = await call.client.executions.server_time()
     last = found[-1].audit_id if len(found) == EVENTS else None

@@ -27,7 +27,7 @@ SHOWN = 100
 
 @routes.get(PREFIX + "/approvals", Scope.READ, include_in_schema=False)
 async def approvals(call: CurrentCall, request: Request) -> Response:
-    """Show open approvals, the longest open first."""
+    """Show open approvals, oldest first."""
     found = await call.client.approvals.list(limit=SHOWN)
     now = await call.client.executions.server_time()
     return show(request, call, "approvals", now, approvals=found, most=SHOWN, missing=found.missing)
@@ -35,7 +35,7 @@ async def approvals(call: CurrentCall, request: Request) -> Response:
 
 @routes.post(PREFIX + "/approvals/{act}", Scope.OPERATE, is_form=True, include_in_schema=False)
 async def answer(call: CurrentCall, request: Request, act: Id) -> Response:
-    """Answer an approval in the name of an approver, as an operator."""
+    """Answer an approval as an operator, in the name of one approver."""
     form = await form_of(request)
     if act not in ("approve", "deny"):
         raise Problem(404, "unknown_path", "There is no such act.")

@@ -1,6 +1,6 @@
 """The public page of a waitpoint. The token in its address is the only credential.
 
-The page shows the question, and nothing else of the system. Only a POST answers it.
+The page shows the question, and nothing else of the system. Only a POST answers the question.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ async def show_asked(request: Request, token: str) -> Response:
 
 @routes.post("/w/{token}/answer", None, limit=MEDIUM, is_form=True, include_in_schema=False)
 async def answer(request: Request, token: str) -> Response:
-    """Answer with the form of the page. The token says who answers."""
+    """Answer a waitpoint with the form of its page. The token says who answers."""
     client = await request.app.state.backend.any_namespace()
     asked = None
     try:

@@ -1,4 +1,4 @@
-"""The pages of executions: the list, one execution, and acts on one or on many."""
+"""The pages of executions: the list, one execution, and acts on one execution or on many."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ VERBS = {"retry": "Retry", "replay": "Replay", "cancel": "Cancel", "revoke-lease
 async def executions(
     call: CurrentCall, request: Request, where: str = "", cursor: str | None = None
 ) -> Response:
-    """List executions by the filter language of `flowfabric ls --where`."""
+    """List the executions that match a filter, newest first.
+
+    `where` takes the filter language of `flowfabric ls --where`.
+    """
     now = await call.client.executions.server_time()
     shared, lanes = await _around_list(call, where)
     try:
@@ -98,7 +101,7 @@ async def executions(
 
 
 async def _around_list(call: Call, where: str) -> tuple[dict[str, Any], Sequence[LaneTraffic]]:
-    """Return the filter, acts, suggestions and counts above a list of executions, and the lanes."""
+    """Return what the page shows above the list of executions. Also return the lanes."""
     known, lanes, tasks = await _now(call)
     return {
         "where": where,
@@ -135,16 +138,16 @@ def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
 def _views(
     where: str, known: Mapping[PublicState, ExecutionCount]
 ) -> list[tuple[PublicState, str, ExecutionCount | None]]:
-    """Return each state with a filter and a count.
+    """Return each state with a filter for this state, and with its count in `known` or None.
 
-    The filter is `where` with its state replaced. The count is None if `known` lacks the state.
+    The filter has the conditions of `where`, but this state in place of the states in `where`.
     """
     others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
 
 
 def _verbs_for(where: str) -> dict[str, str]:
-    """Return the acts that fit at least one state of a filter, with their labels."""
+    """Return the acts that at least one state in a filter allows, each with its label."""
     try:
         states = parse(where).states
     except InvalidInput:
@@ -165,7 +168,7 @@ def _is_only_state(where: str) -> bool:
 
 
 def _words(where: str) -> list[tuple[str, bool]]:
-    """Return the conditions of a filter as texts, and whether each is about the state."""
+    """Return each condition of a filter as text, and whether it is a condition on the state."""
     try:
         words = shlex.split(where)
     except ValueError:
@@ -336,8 +339,11 @@ async def _retry(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who)
 
 
 async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
-    """Replay an execution from the step that the form names, from the beginning, or from where the
-    execution ended."""
+    """Replay an execution as the form says.
+
+    The form chooses where the replay starts: at a recorded step, at the beginning, or where the
+    execution ended. The form can also contain other arguments.
+    """
     chosen = form.get("from", "")
     if (text := text_in(form, "input")) is not None:
         payload = await edited_payload(call, id, text)
@@ -396,7 +402,7 @@ async def _signal(call: Call, id: ExecutionId, form: Mapping[str, str]) -> None:
 
 
 def acts_on(state: PublicState, *, is_held: bool) -> Sequence[tuple[str, str]]:
-    """Return the acts that fit a state, with their labels."""
+    """Return the acts that the state of an execution allows, each with its label."""
     if state.is_terminal:
         return (("replay", "Replay"),)
     if state is PublicState.ACTIVE:
@@ -416,7 +422,7 @@ async def _matching(
     """Return the filter for an act, and the partition to search (None: all partitions).
 
     The filter finds no execution newer than `now`. If `where` does not name states, the filter
-    finds the states that allow the act.
+    finds only executions whose state allows the act.
     """
     if verb not in VERBS:
         raise InvalidInput(field="verb", problem=f"must be one of {', '.join(VERBS)}")

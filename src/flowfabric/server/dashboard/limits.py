@@ -1,4 +1,4 @@
-"""The pages of lanes with their quotas, and of budgets."""
+"""The page of lanes and quotas, and the page of budgets."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ async def lanes(call: CurrentCall, request: Request) -> Response:
 
 
 async def _changes(call: Call, lanes: Sequence[LaneTraffic]) -> dict[str, LaneInfo]:
-    """Return who changed the lanes that are not active.
+    """Return the first lanes that are not active, with who changed them and why.
 
-    Active lanes are left out, because reading a lane counts all its executions.
+    Active lanes are left out, because a read of one lane counts all its executions.
     """
     stopped = [lane for lane in lanes if lane.state != "active"][:STOPPED_SHOWN]
     return {one.lane: await call.client.lanes.get(one.lane) for one in stopped}

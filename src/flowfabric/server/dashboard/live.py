@@ -38,7 +38,7 @@ async def live(
     request: Request,
     topic: list[str] = Query([]),  # noqa: B008
 ) -> Response:
-    """Stream the topics that change."""
+    """Tell a page which of its topics change, as a stream of server-sent events."""
     if not 1 <= len(topic) <= MOST_TOPICS:
         raise InvalidInput(field="topic", problem=f"must be given 1 to {MOST_TOPICS} times")
     call.check_may_stream()
@@ -85,7 +85,7 @@ async def _stream(
 
 
 def _changed(pages: Iterable[EventPage | None], wanted: frozenset[str]) -> set[str]:
-    """Return the wanted topics that events have changed."""
+    """Return the wanted topics that the events in `pages` have changed."""
     changed: set[str] = set()
     for page in pages:
         for event in page.events if page is not None else ():

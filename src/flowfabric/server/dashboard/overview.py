@@ -51,9 +51,10 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Problems of one kind, with advice. The problems are executions or leads.
+    """Problems of one kind, with advice. Each problem is an execution or a lead.
 
-    `where` is the filter that finds the executions, and `verb` is the act that helps all of them.
+    `where` is the filter that finds all executions with this problem, and `verb` is the act that
+    helps them.
     """
 
     title: str
@@ -97,14 +98,14 @@ KINDS = (
 
 @routes.get(PREFIX, Scope.READ, include_in_schema=False)
 async def overview(call: CurrentCall, request: Request, chart: str = FIRST_CHART) -> Response:
-    """Show states, what needs attention, throughput, lanes and workers."""
+    """Show the counts of executions, what needs attention, the throughput, lanes and workers."""
     facts = await call.backend.shared.read("overview", call.client, lambda: _facts(call))
     drawn = await chart_facts(call, chart, facts["now"], f"{root(request)}?")
     return show(request, call, "overview", **facts, **drawn)
 
 
 async def _facts(call: Call) -> dict[str, Any]:
-    """Read the overview. It is the same for all visitors of a namespace."""
+    """Read what the overview shows, which is the same for all visitors of a namespace."""
     now = await call.client.executions.server_time()
     lanes = await call.client.lanes.traffic(window=WINDOW)
     workers = await call.client.workers.list()

@@ -71,7 +71,7 @@ def listed(
 ) -> list[Listed]:
     """Return executions with the words that a list shows about each.
 
-    For an execution in a stopped lane, the words say that the lane is paused or disabled.
+    If an execution waits because its lane is paused or disabled, the words say so.
     """
     stopped = {one.lane: one.state for one in lanes if one.state in ("paused", "disabled")}
 
@@ -167,8 +167,8 @@ def text_in(form: Mapping[str, str], name: str) -> str | None:
 def once_in(form: Mapping[str, str]) -> UUID | None:
     """Return the id that the page put into the form; None if the form has no id.
 
-    A form that is sent twice, for example by a double click, sends the same id twice. So it acts
-    only once.
+    A form that is sent twice, for example by a double click, sends the same id twice. So the act
+    happens only once.
     """
     text = text_in(form, "once")
     try:
@@ -184,7 +184,7 @@ def is_page(request: Request) -> bool:
 
 
 def problem_page(request: Request, error: FlowFabricError | Problem) -> Response:
-    """Return an error as a page. A visitor without a valid token is sent to the sign-in page."""
+    """Return an error as a page. If there is no valid token, redirect to the sign-in page."""
     if isinstance(error, Problem):
         status, detail = error.status, error.detail
     else:

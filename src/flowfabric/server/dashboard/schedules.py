@@ -1,4 +1,4 @@
-"""The page of the schedules."""
+"""The pages of schedules: the list, and one schedule."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LONGEST = timedelta(days=3660)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A schedule in the list, with its rule in words and whether it is overdue."""
+    """A schedule in the list: its rule in words, and whether the schedule is overdue."""
 
     schedule: ScheduleInfo
     words: str
@@ -53,7 +53,7 @@ def row_of(one: ScheduleInfo, now: datetime) -> Row:
 
 @routes.get(PREFIX + "/schedules", Scope.READ, include_in_schema=False)
 async def schedules(call: CurrentCall, request: Request) -> Response:
-    """List schedules: the rule in words, the next time, and the last."""
+    """List schedules: the rule in words, the next firing time, and the last one."""
     found = await call.client.schedules.list()
     now = await call.client.executions.server_time()
     rows = [row_of(one, now) for one in found]
@@ -62,7 +62,7 @@ async def schedules(call: CurrentCall, request: Request) -> Response:
 
 @routes.get(PREFIX + "/schedules/one", Scope.READ, include_in_schema=False)
 async def schedule(call: CurrentCall, request: Request, name: str, app: str) -> Response:
-    """Show one schedule with its next five times and its last results."""
+    """Show one schedule with its next five firing times and its latest executions."""
     found = await call.client.schedules.get(name, app=app)
     next_ats = await call.client.schedules.next(name, app=app, count=NEXT_SHOWN)
     now = await call.client.executions.server_time()
@@ -93,7 +93,10 @@ async def change(call: CurrentCall, request: Request, act: Id) -> Response:
 
 
 async def _results(call: Call, one: ScheduleInfo) -> Sequence[tuple[datetime, StateInfo]]:
-    """Return the executions that a schedule submitted last, newest first, without trimmed ones."""
+    """Return the executions that a schedule submitted last, newest first, with their due times.
+
+    Executions that were trimmed are left out.
+    """
     if one.last_at is None or one.last_id is None:
         return []
     partitions = (await call.client.database.partitions.current()).minted

@@ -1,4 +1,4 @@
-"""Reads that many open pages share."""
+"""Reads of the database that many open pages share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST = 1000
 
 
 class Shared:
-    """Remembers reads for a moment, so that fifty open pages cost as much as one.
+    """Keeps the result of a read for a moment, so that fifty open pages cost as much as one.
 
     Only reads that are the same for all visitors of a namespace may be shared.
     """
@@ -29,7 +29,7 @@ class Shared:
         self._known: dict[tuple[str, str], tuple[float, asyncio.Future[Any]]] = {}
 
     async def read(self, name: str, client: FlowFabric, read: Callable[[], Awaitable[T]]) -> T:
-        """Return what was read a moment ago, or read it now. Concurrent callers share one read."""
+        """Return the result of a read. It can be a moment old, and concurrent callers share it."""
         key = (name, client.namespace or "")
         until, found = self._known.get(key, (0.0, None))
         if found is None or monotonic() >= until or (found.done() and found.exception()):

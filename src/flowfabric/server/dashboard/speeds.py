@@ -1,4 +1,4 @@
-"""How many executions ended lately, and how long they waited and ran: as numbers and as a chart."""
+"""Speed: how many executions ended lately, and how long executions waited and ran."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How many executions ended in a span of time, and how long they waited and ran."""
+    """How many executions ended in a span of time, and how long executions waited and ran."""
 
     window: timedelta
     completed: int
@@ -40,10 +40,9 @@ class Speed:
 
 
 async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return how many executions ended in the last hour, 6 hours and 24 hours, and how long they
-    waited and ran.
+    """Return the speed of the last hour, of the last 6 hours and of the last 24 hours.
 
-    The executions are of `task`, or of all tasks.
+    If `task` is given, only its executions are counted.
     """
     return await asyncio.gather(*(_speed(call, window, task) for window in WINDOWS))
 

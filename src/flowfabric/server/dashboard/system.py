@@ -44,7 +44,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """How long ended executions are kept: by default, and in the lanes that differ."""
+    """How long executions and events are kept. `lanes` lists lanes with another retention."""
 
     default: timedelta
     events: timedelta
@@ -97,7 +97,7 @@ def _table(row: Any) -> Table:
 
 @routes.post(PREFIX + "/system/examine", Scope.ADMIN, is_form=True, include_in_schema=False)
 async def examine_now(call: CurrentCall, request: Request) -> Response:
-    """Run the doctor. It writes nothing; on a large database it takes a while."""
+    """Run the doctor. This writes nothing, and takes a while on a large database."""
     await form_of(request)
     call.backend.report = await _examined(call)
     return back_to(request, "/system")
@@ -134,7 +134,7 @@ async def _ours(call: Call, report: Report) -> Sequence[Finding]:
 
     Findings about executions of other namespaces are left out. A finding without an execution may
     name a budget, a key or a worker of another namespace. If visitors need a token, the page shows
-    only the check that made that finding, not its text.
+    which check made such a finding, but not the text of the finding.
     """
     is_alone = isinstance(call.backend.authenticate, NoAuth)
     return [

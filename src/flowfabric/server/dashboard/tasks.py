@@ -50,7 +50,7 @@ OPEN = (
 
 @routes.get(PREFIX + "/tasks", Scope.READ, include_in_schema=False)
 async def tasks(call: CurrentCall, request: Request, after: str | None = None) -> Response:
-    """List tasks, and the newest failures in groups."""
+    """List tasks, and the groups of the newest failures."""
     found = await call.client.tasks.list(after=after, limit=SHOWN)
     groups = await call.client.executions.failures(limit=SHOWN)
     now = await call.client.executions.server_time()
@@ -99,8 +99,7 @@ async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime)
 
 
 async def _info_of(call: Call, name: str) -> TaskInfo | None:
-    """Return what an app registered about a task; None if the task was only submitted or
-    scheduled."""
+    """Return what is registered about a task; None if it was only submitted or scheduled."""
     try:
         return await call.client.tasks.describe(name)
     except TaskNotFound:
@@ -113,7 +112,7 @@ async def _info_of(call: Call, name: str) -> TaskInfo | None:
     PREFIX + "/tasks/submit", Scope.SUBMIT, is_form=True, limit=LARGE, include_in_schema=False
 )
 async def submit(call: CurrentCall, request: Request) -> Response:
-    """Submit an execution with the form of a task."""
+    """Submit the execution that a visitor has described in the form of a task."""
     form = await form_of(request)
     item = await submission(call, await _submit_in(call, form))
     once = once_in(form)
@@ -127,7 +126,7 @@ async def submit(call: CurrentCall, request: Request) -> Response:
 
 
 async def _submit_in(call: Call, form: Mapping[str, str]) -> Submit:
-    """Return the execution that the form of a task submits."""
+    """Return the execution that the form of a task describes."""
     name = form.get("task", "")
     schema = (await call.client.tasks.describe(name)).arguments or {}
     given: dict[str, Any] = {"task": name}

@@ -23,7 +23,7 @@ async def workers(call: CurrentCall, request: Request) -> Response:
 
 @routes.post(PREFIX + "/workers/drain", Scope.OPERATE, is_form=True, include_in_schema=False)
 async def drain(call: CurrentCall, request: Request) -> Response:
-    """Ask a worker to finish its running executions and to end."""
+    """Ask a worker to claim nothing more, finish what runs, and end."""
     form = await form_of(request)
     outcome = await call.client.workers.drain(
         form.get("instance", ""), reason_in(form), actor=call.principal.name

@@ -2,10 +2,10 @@
 -- and begin at index 1, because functions find an item by its index. p_wait is allowed only with a
 -- single item.
 --
--- p_size is the number of ids. Every entry of p_sizes must equal p_size: these are the lengths of
--- the other arrays, and in some calls the upper bound of the ids. Every entry of p_firsts must be
--- 1: these are the lower bounds and the numbers of dimensions of arrays. Null entries are ignored;
--- they stand for arrays that were not given.
+-- p_size is the number of ids. p_sizes has the lengths of the other arrays, and in some calls the
+-- upper bound of the array of ids; every entry must equal p_size. p_firsts has the lower bounds of
+-- the arrays and their numbers of dimensions; every entry must be 1. A null entry stands for an
+-- array that was not given, and is ignored.
 drop function if exists ff._check_batch;
 create function ff._check_batch(
   p_size   integer,

@@ -1,5 +1,5 @@
 -- Check a call of a reconciler. Refuse it if its batch size is out of range, or if its snapshot is
--- old. With an old snapshot the reconciler would act on past states of parents, flows and keys.
+-- old. A reconciler with an old snapshot would act on past states of parents, flows and keys.
 --
 -- A snapshot is old if the transaction began more than 1 s ago and is at REPEATABLE READ or
 -- SERIALIZABLE. A call in a transaction of its own is never refused for its snapshot.

@@ -1,7 +1,7 @@
 -- Fail executions that lost their lease too often, or that crashed three times while they ran alone
 -- in their process (T22). The caller holds the row locks.
 --
--- The end of one execution may also end other executions in the list, such as its bound children.
+-- The end of one execution can also end other executions in the list, such as its bound children.
 -- Executions that have ended in this way stay as they are.
 drop function if exists ff._fail_over_reclaim_limit;
 create function ff._fail_over_reclaim_limit(

@@ -11,8 +11,8 @@
 -- is cleared when nothing is left to propagate.
 --
 -- Returns how many rows were handled, and which ended executions still have something to propagate
--- (pending_ids). These may be executions that this call has ended. has_more is true if pending_ids
--- contains an execution that is not in p_ended_ids, or if siblings are left to cancel.
+-- (pending_ids). Some of these can be executions that this call has ended. has_more is true if
+-- pending_ids contains an execution that is not in p_ended_ids, or if siblings are left to cancel.
 drop function if exists ff._propagate_end;
 create function ff._propagate_end(
   p_partition_key  smallint,

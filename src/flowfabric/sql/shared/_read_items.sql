@@ -1,6 +1,6 @@
 -- Read the items of submit_json or the nodes of submit_flow as the arrays and options that a submit
--- takes, in the same order. An array that no item needs is null. An item with a key and without a
--- key_fingerprint gets a digest of its task and payload as key_fingerprint.
+-- takes, in the same order. An array that no item needs is null. If an item has a key but no
+-- key_fingerprint, its key_fingerprint is a digest of its task and payload.
 --
 -- p_sound lists the items to read, counted from 1; null means all. A field that has no array of its
 -- own becomes an option, unless p_ignored lists it. The caller has checked the form of the items.

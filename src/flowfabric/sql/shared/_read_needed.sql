@@ -1,12 +1,13 @@
 -- Find the executions whose events must stay, because a subscription still needs them (`needed`).
 -- Also find the executions whose events a subscription loses if the events are deleted now
--- (lost_ids), and the subscription that loses them (lost_by). An execution may be in both lists, if
--- one subscription needs its events and another loses them.
+-- (lost_ids), and the subscription that loses them (lost_by). An execution can be in both lists,
+-- because one subscription can need its events while another subscription loses them.
 --
 -- A subscription may keep events that it has not acknowledged, but only for a limited time
 -- (ff.subscription.keep). The time counts from p_first_due_ats, when the events were first due to
--- be deleted. Until the time is over, the subscription needs the events. After that, it loses them.
--- A subscription whose cursor does not name the partition has read nothing in it.
+-- be deleted. Until that time is over, the subscription needs the events. After that, the
+-- subscription loses the events. A subscription whose cursor does not name the partition has read
+-- nothing in it.
 drop function if exists ff._read_needed;
 create function ff._read_needed(
   p_partition_key smallint,

@@ -3,12 +3,12 @@
 -- fsync, full_page_writes and synchronous_commit must not be off, for the server or for this
 -- session. The PGOPTIONS of this process must not switch one of them off. synchronous_commit can
 -- also be set elsewhere, and must not be off there: for this database or for all databases, for a
--- role that may use schema ff, or in a function of ff. No table of ff may be unlogged. Otherwise a
--- crash of the server may undo a confirmed write, and a lease may be given twice. A standby
--- accepts no writes: run doctor on the primary.
+-- role that may use schema ff, or in a function of ff. No table of ff may be unlogged. If one of
+-- these rules is broken, a crash of the server can undo a confirmed write. Then two workers can
+-- get a lease on the same execution. A standby accepts no writes: run doctor on the primary.
 --
 -- Remedy:  alter system set fsync = on; alter role … reset synchronous_commit; and so on. If the
---          database may be lost at any time, as in tests: doctor --throwaway.
+--          loss of the database does not matter, as in tests: doctor --throwaway.
 select 'durability' as level,
        format('%s is off (%s)', s.name, coalesce(s.sourcefile, s.source)) as problem
 from pg_catalog.pg_settings s

@@ -1,17 +1,17 @@
 -- Every role has the permissions it needs, and no more.
 --
 -- PUBLIC may neither call functions nor access tables and views. Functions that are `security
--- definer` belong to the owner of the tables. They look up each name in pg_catalog first, so that
--- no object of a caller can replace a system function. The roles flowfabric_app and
--- flowfabric_operator may be missing. If they exist, they own nothing, call no private function
--- and write to no table. flowfabric_operator may call all public functions and read all views.
--- flowfabric_app may call all public functions except those for operators, and may read only the
--- view ff.installation. The role that runs doctor must be able to read the tables and to call
--- ff.now, because otherwise doctor cannot check the data.
+-- definer` belong to the owner of the tables. These functions look up each name in pg_catalog
+-- first, so that no object of a caller can replace a system function. The roles flowfabric_app and
+-- flowfabric_operator need not exist. If they exist, they own nothing, and may neither call private
+-- functions nor write to tables. flowfabric_operator may call all public functions and read all
+-- views. flowfabric_app may call all public functions except the functions for operators, and may
+-- read only the view ff.installation. The role that runs doctor must be able to read the tables and
+-- to call ff.now, because otherwise doctor cannot check the data.
 --
--- Remedy:  As the owner of schema ff: flowfabric db migrate, which grants and revokes. If the role
---          of doctor lacks permissions: run doctor as that owner, as a superuser, or as a member
---          of both pg_read_all_data and flowfabric_app.
+-- Remedy:  As the owner of schema ff: flowfabric db migrate, which corrects the permissions. If the
+--          role of doctor lacks permissions: run doctor as the owner of schema ff, as a superuser,
+--          or as a member of both pg_read_all_data and flowfabric_app.
 select 'error' as level, format('PUBLIC may call %s', p.oid::regprocedure) as problem
 from pg_catalog.pg_proc p
 join pg_catalog.pg_namespace n on n.oid = p.pronamespace

@@ -2,10 +2,10 @@
 -- visible to readers.
 --
 -- Queries do not use an invalid index. A trigger or a rule changes the effect of the engine's
--- statements. Each event carries the transaction number that its server gave it. If a dump is
--- restored into a server with lower transaction numbers, readers do not see the restored events
--- until that server has reached their numbers. In a distributed database, transaction numbers are
--- not checked.
+-- statements. Each event carries the number of the transaction that wrote it. If a dump is restored
+-- into a server that has lower transaction numbers, readers do not see the restored events until
+-- the server has reached the numbers of these events. In a distributed database, transaction
+-- numbers are not checked.
 --
 -- Remedy:  For an index: reindex index concurrently. For a trigger or a rule: drop it, and follow
 --          the events instead. For events from a dump: before any worker or client runs, begin a

@@ -2,8 +2,9 @@
 --
 -- Autovacuum is on, for the server and for each table of ff, and keeps up with freezing rows. No
 -- transaction has been open for more than 10 minutes, and no replication slot holds back more than
--- 10 million transactions: both keep dead rows from being removed. At most 80 % of the connections
--- are in use. The clocks of this machine and of the server differ by at most 2 s.
+-- 10 million transactions. (Old transactions and such slots keep dead rows from being removed.) At
+-- most 80 % of the connections are in use. The clocks of this machine and of the server differ by
+-- at most 2 s.
 --
 -- Remedy:  For autovacuum: alter system set autovacuum = on. For an old transaction: end it
 --          (pg_terminate_backend). For a replication slot: drop it. For connections: raise

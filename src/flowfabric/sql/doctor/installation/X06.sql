@@ -3,10 +3,10 @@
 -- Tables without a partition are on every node, and the tables of workers are on the coordinator.
 -- All other tables are distributed by partition, like ff.execution. Every function is on every
 -- node. A public function whose first argument is the partition is delegated: a call runs on the
--- node of that partition. Without delegation the function still answers, but slowly and on the
--- coordinator. No other function is delegated. All nodes are active and have the metadata of
--- Citus. Every partition has a generation of events that names a node. On a single server there is
--- nothing to check.
+-- node of that partition. (A call of a function that is not delegated runs on the coordinator, and
+-- is slow.) No other function is delegated. All nodes are active and have the metadata of Citus.
+-- Every partition has a generation of events that names a node. On a single server there is nothing
+-- to check.
 --
 -- Remedy:  flowfabric db distribute, on the coordinator: it adds everything that is missing. If a
 --          node is not active or has no metadata: select citus_activate_node('HOST', PORT).

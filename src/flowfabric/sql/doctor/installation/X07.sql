@@ -1,9 +1,9 @@
 -- No subscription has lost events or keeps events from being trimmed, and no webhook is disabled.
 --
 -- An event that is due to be trimmed stays while a subscription has not acknowledged it, but at
--- most for the time that the subscription sets (`keep`). Then the event is trimmed, and the
--- subscription has lost it. Its consumer raises CursorExpired or continues with later events, as
--- its policy says.
+-- most for the time `keep` of the subscription. After that time the event is trimmed, and the
+-- subscription has lost it. The option on_expiry of the consumer decides what follows: the consumer
+-- raises CursorExpired, or continues with later events.
 --
 -- Remedy:  Start the consumer of the subscription, or make it faster. If nobody needs the
 --          subscription: flowfabric subscription rm NAME. If events are lost: flowfabric

@@ -1,9 +1,9 @@
 -- Events are counted minute by minute, and no event was lost before it was counted.
 --
 -- Percentiles on the dashboard and in GET /v1/minutes come from these counts. A reconciler, which
--- every worker runs, counts the events. Under a high load the counts may be late. Counts that are
--- more than 15 minutes late are reported: usually no worker runs. Lost events are reported for 30
--- days.
+-- every worker runs, counts the events. Under a high load the counts can be late. Counts that are
+-- more than 15 minutes late are reported; the usual cause is that no worker runs. Lost events are
+-- reported for 30 days.
 --
 -- Remedy:  If counts are late: start a worker. Events that were lost stay uncounted.
 select 'warning' as level,

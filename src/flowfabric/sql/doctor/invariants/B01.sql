@@ -1,7 +1,7 @@
 -- The usage of an open budget is within its hard limits, unless the budget only warns.
 --
--- Only open budgets are checked. If an operator lowers a limit below the usage, the budget is
--- shut.
+-- Only open budgets are checked. An operator can lower a limit below the usage, but this shuts the
+-- budget.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,8 +1,9 @@
--- A budget is shut if and only if, in at least one dimension, its usage and the amounts of refused
--- reports together reach the hard limit. A budget that only warns is never shut.
+-- Unless a budget only warns, it is shut if and only if one of its dimensions has reached its hard
+-- limit.
 --
--- Reports of usage and operators' calls shut and open a budget. Claims only read whether it is
--- shut.
+-- The usage and the amounts of refused reports count together. A budget that only warns is never
+-- shut. A budget is shut or opened by a report of usage, by a call of an operator, or by its reset.
+-- Claims only read whether the budget is shut.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,9 +1,11 @@
 -- The end of an execution is soon propagated.
 --
--- The transaction that ends an execution wakes the executions that wait for it and ends its bound
--- children where it can. The reconciler wake_resolver of any worker does the rest within seconds.
+-- To propagate an end is to wake the executions that wait for that end, to cancel bound children,
+-- and to resolve edges. The transaction that ends the execution does as much of this as it can; it
+-- skips locked rows. The reconciler wake_resolver of any worker does the rest within seconds.
 --
--- Holds:   soon, within 15 s; an error after 150 s while a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
+--          if a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
 --          transaction locks one of the executions: find that transaction in pg_stat_activity.

@@ -1,7 +1,7 @@
--- A flow stores the numbers of its members and its edges correctly.
+-- Each flow stores the correct number of its members and the correct number of its edges.
 --
--- The stored numbers change with the graph. A flow that has lost members to a trim keeps its old
--- numbers and is not checked.
+-- A call that adds a member or an edge also raises the stored number. A trim of members does not
+-- lower the numbers, so a flow with trimmed members is not checked.
 --
 -- Holds:   always
 -- Reads:   executions

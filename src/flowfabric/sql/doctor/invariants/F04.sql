@@ -1,11 +1,10 @@
 -- The graph of a flow has no cycle.
 --
--- Members of a cycle would wait for each other forever. Usually members are added in the order of
--- their ids, so every edge leads to a higher id, and there is no cycle. In any other graph, the
--- query removes edges that cannot be part of a cycle: an edge is in no cycle if no edge leads to
--- its upstream, or if no edge leads away from its downstream. The query repeats the removal until
--- it finds no more such edges. The edges that remain are part of a cycle or lie between two
--- cycles.
+-- Members of a cycle would wait for each other forever. If every edge leads to a member with a
+-- higher id, there is no cycle. In any other graph, the query removes edges that cannot be part of
+-- a cycle: an edge is in no cycle if no edge leads to its upstream, or if no edge leads away from
+-- its downstream. The query repeats the removal until it finds no more such edges. The edges that
+-- remain are part of a cycle or lie between two cycles.
 --
 -- Holds:   always
 -- Reads:   executions

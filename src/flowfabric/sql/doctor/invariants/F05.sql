@@ -1,9 +1,9 @@
 -- The counts of an edge group match its edges.
 --
--- Every edge belongs to an edge group of its downstream. `n` counts the edges of the group. The
--- other counts say how many of them were resolved by a success, by a skip, and by any other
--- outcome. If a flow has lost members to a trim, their edges are gone too, but the counts stay. In
--- such a flow, the counts may be higher than the edges, but not lower.
+-- Every edge belongs to an edge group of its downstream. The column `n` of a group is the number of
+-- its edges. The other counts say how many of these edges were resolved by a success, by a skip,
+-- and by any other outcome. A trim of members also deletes their edges, but does not change the
+-- counts. So the counts of a flow with trimmed members can be too high, but not too low.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- An edge group is decided as soon as its policy allows a decision, and not before.
 --
--- A decided group is satisfied or impossible. It is satisfied when enough edges have a success:
--- all edges for all_of, one edge for any_of, k edges for a quorum. It is impossible when too few
+-- A decided group is satisfied or impossible. A group is satisfied when enough of its upstreams
+-- have succeeded: all for all_of, one for any_of, k for a quorum. It is impossible when too few
 -- upstreams are left to reach that number. A decided group stores when it was decided, how many
 -- successes it needed, and how many edges it had.
 --

@@ -3,7 +3,7 @@
 --
 -- The transaction that satisfies the last group makes the member eligible. The transaction that
 -- makes a group impossible ends the member: the member is skipped, or cancelled if its flow is
--- cancelled. Only a member on the backlog of a cancelled flow may end later. A skipped member has
+-- cancelled. Only a member on the backlog of a cancelled flow can end later. A skipped member has
 -- an impossible group. If the replay of an upstream reopens that group, the member is replayed
 -- too.
 --

@@ -2,8 +2,8 @@
 --
 -- An upstream with downstreams is marked as awaited, so that its end is propagated. Once the
 -- upstream has ended, one of two things is true: its edges are resolved, or its row says that the
--- propagation is pending (C04 checks this). There is one exception. A replay of the downstream may
--- reopen an edge, and such an edge waits for a later end of its upstream.
+-- propagation is pending (C04 checks this). There is one exception. A replay of the downstream can
+-- reopen an edge. A reopened edge waits for a later end of its upstream.
 --
 -- Holds:   always
 -- Reads:   executions

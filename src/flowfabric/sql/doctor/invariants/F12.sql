@@ -1,10 +1,12 @@
 -- Soon after a flow is cancelled, its members have ended and its backlog is gone.
 --
--- The client that cancels a flow also ends its members, as far as it can. The reconciler
--- cancel_backlog of any worker ends the other members. Under the policy cancel_pending, a running
--- member may finish first. Both times below count from the instant at which the backlog is due.
+-- The client that cancels a flow also cancels the members on the backlog of the flow, as far as it
+-- can. When the grace of the cancel is over, the reconciler cancel_backlog of any worker cancels
+-- the members that are left. The times below count from the end of the grace. If the cancel policy
+-- is cancel_pending, a running member can finish first and is not reported.
 --
--- Holds:   soon, within 50 s; an error after 500 s while a worker is alive
+-- Holds:   soon, within 50 s. A finding is a warning, and an error after 500 s
+--          if a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
 --          transaction locks one of the members: find that transaction in pg_stat_activity.

@@ -1,9 +1,9 @@
 -- Every result that a member was promised exists.
 --
 -- A satisfied edge has a result: the result of its upstream, or a kept result if the upstream was
--- replayed. A kept result belongs to an existing execution. When a satisfied edge group was
--- decided, it had as many satisfied edges as its policy needs. The member receives the results of
--- these edges only, not of edges that were satisfied later.
+-- replayed. A kept result belongs to an existing execution. At the moment when an edge group was
+-- satisfied, it had at least as many satisfied edges as its policy needs. The member receives the
+-- results of these edges only, not of edges that were satisfied later.
 --
 -- Holds:   always
 -- Reads:   executions

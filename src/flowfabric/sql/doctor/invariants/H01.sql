@@ -3,7 +3,7 @@
 -- The end of an execution submits one execution for each hook that is in force for its task. This
 -- check looks for the submitted execution. If that execution was trimmed, its events must still
 -- exist. Executions of hooks have no hooks. Only executions that ended in the last 23 hours are
--- checked, because events may be trimmed after a day. Hooks that were declared less than 10 s
+-- checked, because events can be trimmed after a day. Hooks that were declared less than 10 s
 -- before the end are not checked.
 --
 -- Holds:   always

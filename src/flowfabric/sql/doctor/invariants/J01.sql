@@ -3,7 +3,7 @@
 -- A step belongs to an execution and was recorded under one of its leases, in one of its attempts.
 -- A step is sequential if it started while no other step was in flight. No two sequential steps of
 -- an execution have the same position, except that a patch has the position of the step after it.
--- A sleep has an end time. A wait may have an end time. Other steps have none.
+-- A sleep has an end time. A wait can have an end time. Other steps have none.
 --
 -- Holds:   always
 -- Reads:   executions

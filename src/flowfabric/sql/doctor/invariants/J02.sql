@@ -1,14 +1,14 @@
 -- No step is missing from a journal.
 --
--- When a step starts, it stores the position of the step that was recorded last (`follows`). A
--- step must exist at that position, because a replay deletes a step only together with all later
--- steps. If a step were missing, a later run of the handler would repeat its work.
+-- The column `follows` of a step is the position of the step that had been recorded last when this
+-- step started. A step must exist at that position, because a replay deletes a step only together
+-- with all later steps. If a step were missing, a later run of the handler would repeat its work.
 --
 -- Holds:   always
 -- Reads:   executions
 -- Remedy:  Restore the step from a backup before the execution continues. Or run `flowfabric replay
 --          <id> --from-step <name>`, with the name of the step before the missing one. This repeats
---          that step and all later steps: do it only if their effects may be repeated.
+--          that step and all later steps: do it only if it is safe to repeat their effects.
 select 'J02' as name, s.partition_key, s.execution_id,
        format('step %s#%s at %s follows a step at %s, which does not exist', s.name, s.occurrence,
               s.position, s.follows) as problem

@@ -2,8 +2,8 @@
 --
 -- When code with a version records the first step of an execution, the execution moves to the
 -- route with that version. When the last remaining step is deleted, the execution moves back to
--- the route without a version. Otherwise the execution would wait for workers of a version that it
--- does not need.
+-- the route without a version. If it did not move back, it would wait for workers of a version that
+-- it does not need.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,10 +1,10 @@
 -- Retries, reclaims and replays stay within their limits.
 --
 -- The limits are max_retries (default 3) and max_replay_count (default 10) of the stored policy,
--- and the column max_reclaims. When a worker has crashed, the reclaim of an execution does not
--- count in two cases: its handler had not started, or the execution was no suspect and ran beside
--- others. An execution that crashed three times while it ran alone is neither leased nor runnable.
--- The crash count of a completed execution is 0.
+-- and the column max_reclaims. A reclaim after a crash does not count if the handler of the
+-- execution had not started, or if the execution was no suspect and ran beside others. An execution
+-- that crashed three times while it ran alone is neither leased nor runnable. The crash count of a
+-- completed execution is 0.
 --
 -- Holds:   always
 -- Reads:   executions

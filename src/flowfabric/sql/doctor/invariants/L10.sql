@@ -1,11 +1,11 @@
 -- An execution that lost its lease is soon reclaimed.
 --
 -- A lease is lost when it expires or is revoked. The execution is reported if nobody has reclaimed
--- it in time, its lane is active, and a live worker covers its route. The cause may be that all
+-- it in time, its lane is active, and a live worker covers its route. A possible cause is that all
 -- workers are busy with higher priorities. An execution that crashed several times must wait before
 -- its reclaim, and is not reported while it waits.
 --
--- Holds:   soon, within 10 min; never an error
+-- Holds:   soon, within 10 min. A finding is always a warning
 -- Reads:   the database
 -- Remedy:  See what the workers do (`flowfabric events --follow`); raise their concurrency.
 select 'L10' as name, e.partition_key, e.execution_id,

@@ -2,8 +2,8 @@
 -- last event.
 --
 -- Each replay follows an end. So an execution has had one end for each replay, and one more if it
--- is terminal now. Replays that an upstream caused count too. In every event of an end, the outcome
--- fits the kind, for example success and `completed`.
+-- is terminal now. Replays that an upstream caused count too. The outcome in the event of an end
+-- fits the kind of the event: for example, `completed` has the outcome success.
 --
 -- Holds:   always
 -- Reads:   executions

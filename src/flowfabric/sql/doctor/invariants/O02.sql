@@ -1,17 +1,17 @@
 -- The events of an execution show one lease after another, and agree with its row.
 --
--- One event begins a lease, and one event ends it. If the holder ended the lease, or the lease
--- expired, both events have the same epoch. If somebody else ended the lease, the second event may
--- have the next epoch. An execution that has lost its lease may end or be scheduled for a retry.
--- The event of this end or retry names the lost lease again. If the execution is leased, the last
--- event that names a lease began this lease. Otherwise the last event that names a lease did not
--- begin one. No event has a higher epoch than the row, so that a new lease never gets an epoch that
--- was used before.
+-- Each lease has an event that begins it and an event that ends it. If the holder ended the lease,
+-- or the lease expired, both events have the same epoch. If somebody else ended the lease, the
+-- epoch of the second event can be higher by 1. If an execution that has lost its lease then ends
+-- or is scheduled for a retry, the event of the end or of the retry names the lost lease again. If
+-- the execution is leased, the last event that names a lease is the event that began this lease. If
+-- the execution is not leased, the last event that names a lease did not begin one. No event has a
+-- higher epoch than the row, so that a new lease never gets an epoch that was used before.
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  Two workers may have run the execution at once: compare their effects outside the
---          database. If the execution is leased, revoke the lease.
+-- Remedy:  Two workers may have run the execution at the same time: compare their effects outside
+--          the database. If the execution is leased, revoke the lease.
 with reborn as materialized (
   -- If an id was used again after a trim, only its last use counts.
   select s.partition_key, s.execution_id, max(array[s.generation, s.event_id]) as since

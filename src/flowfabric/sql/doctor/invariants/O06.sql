@@ -2,7 +2,8 @@
 --
 -- The replay count of an execution equals the number of its `replayed` events. Replays that an
 -- upstream caused are left out of both numbers. A cancelled flow has at least one event of its
--- cancellation, and more if it was cancelled again with a stricter policy. Any other flow has none.
+-- cancellation, and more if it was cancelled again with a stricter policy. A flow that is not
+-- cancelled has no such event.
 --
 -- Holds:   always
 -- Reads:   executions

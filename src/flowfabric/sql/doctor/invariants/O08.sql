@@ -1,8 +1,8 @@
 -- The priority of an execution matches its events.
 --
--- The last event that changed the priority has the present value. If no event changed the
--- priority, the event of the submission has the present value. The event of a submission leaves
--- out the value 0.
+-- The last event that changed the priority shows the priority of the row. If no event changed the
+-- priority, the event of the submission shows it. If the event of the submission shows no priority,
+-- the priority is 0.
 --
 -- Holds:   always
 -- Reads:   executions

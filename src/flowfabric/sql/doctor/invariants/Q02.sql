@@ -1,8 +1,8 @@
 -- Each gate of a quota has the limits in force, or a share of them.
 --
--- The limits that an operator has set for the key are in force. Without them, the limits that an
--- operator has set for all keys are in force. Without both, the limits of the quota are in force.
--- With several partitions, each gate has a share of the limits in force. All shares together are at
+-- The first of these that exists is in force: the limits that an operator has set for the key of
+-- the gate; the limits that an operator has set for all keys; the limits of the quota. If there
+-- are several partitions, each gate has a share of the limits in force. All shares together are at
 -- most these limits.
 --
 -- Holds:   always

@@ -1,8 +1,9 @@
 -- No counter of a gate is negative, and `slices` is null or has 62 counters.
 --
--- `slices` counts the starts in each sixtieth of the window; it is null before the first start.
--- Slots that were given back, and that no claim has counted yet, are subtracted from `running`
--- before the check. A gate has a rate if and only if it has a window.
+-- A slice is a sixtieth of the window of the gate's rate. The column `slices` has the numbers of
+-- starts in the last 62 slices; it is null before the first start. Slots that were given back, and
+-- that no claim has counted yet, are subtracted from `running` before the check. A gate has a rate
+-- if and only if it has a window.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -6,7 +6,7 @@
 -- Holds:   always
 -- Reads:   everything
 -- Remedy:  Submit an execution under the same limit and key: the submit makes the gate again. Then
---          run doctor again: the finding of Q01 says what `running` of the gate must be.
+--          run doctor again. If Q01 reports the gate, follow the remedy of Q01.
 select 'Q13' as name, e.partition_key, e.execution_id,
        format('names the %s %s, which does not exist',
               case when g.id < 4611686018427387904 then 'gate' else 'budget' end, g.id) as problem

@@ -1,7 +1,7 @@
 -- An execution has an outcome and an end time if and only if it has ended.
 --
 -- Phase, outcome and terminal_at must agree. A CHECK refuses a row in which they disagree. If there
--- is such a row, it was written without the CHECK, or a page of the table is damaged.
+-- is such a row, it was written without the CHECK, or the table is damaged.
 --
 -- Holds:   always
 -- Reads:   executions

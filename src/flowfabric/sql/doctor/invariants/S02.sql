@@ -1,7 +1,7 @@
 -- The ownership of an execution is `unowned` if and only if the execution is not active.
 --
 -- An active execution is leased, or has lost its lease and waits for another worker to reclaim it.
--- If an execution in another phase had a lease, two workers could run it at once.
+-- If an execution in another phase had a lease, two workers could run it at the same time.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,8 +1,8 @@
 -- An execution has an eligibility if and only if it is runnable.
 --
--- The eligibility in other phases is `not_applicable`. Two values are never stored: the phase
--- `submitted`, and the eligibility `blocked_by_lane_state`. A claim reads the state of the lane
--- instead.
+-- In the other phases, the eligibility is `not_applicable`. Two values are never stored. One is the
+-- phase `submitted`. The other is the eligibility `blocked_by_lane_state`: a claim reads the state
+-- from the lane.
 --
 -- Holds:   always
 -- Reads:   executions

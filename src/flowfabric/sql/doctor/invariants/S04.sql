@@ -1,8 +1,8 @@
 -- A lease is complete or absent.
 --
--- If the execution is leased, or its lease has expired and was not yet reclaimed, four columns are
--- set: lease_id, lease_expires_at, worker_id and worker_instance_id. An attempt exists too. In
--- every other state none of the four is set.
+-- If the execution is leased, or its lease has expired and nobody has reclaimed the execution yet,
+-- four columns are set: lease_id, lease_expires_at, worker_id and worker_instance_id. An attempt
+-- exists too. In every other state none of the four columns is set.
 --
 -- Holds:   always
 -- Reads:   executions

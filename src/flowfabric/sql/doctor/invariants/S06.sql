@@ -3,9 +3,9 @@
 -- The attempt state tells the next claim whether to start an attempt or to resume one. A running
 -- attempt has a lease. If the execution is suspended or lost its lease, the attempt is interrupted.
 -- If the execution ended without any attempt and was never replayed, the attempt state stays
--- pending_first_attempt. After any other end the attempt state is attempt_terminal. A flow member
--- may be replayed because its upstream was replayed. replay_count does not count such a replay. So
--- a member whose replay_count is 0 may still have attempt_terminal or pending_replay_attempt.
+-- pending_first_attempt. After any other end the attempt state is attempt_terminal. replay_count
+-- does not count replays that an upstream caused. So a flow member whose replay_count is 0 can have
+-- the state attempt_terminal or pending_replay_attempt.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,11 +1,10 @@
 -- The times of an execution are in order.
 --
--- An execution is created first. It does not start, change its state or end before that. It does
--- not end before it starts. Its last change is not before its last transition. Its latest attempt
--- starts when the execution starts or later. This attempt does not end before it starts, and does
--- not start after its lease expires. An execution has a start time if and only if it has an
--- attempt. The engine never writes a time before the last transition of the row, even if the
--- server's clock was set back.
+-- An execution does not start, change its state or end before its creation. It does not end before
+-- it starts. Its last change is not before its last transition. Its latest attempt does not start
+-- before the execution, does not end before it starts, and does not start after its lease expires.
+-- An execution has a start time if and only if it has an attempt. The engine never writes a time
+-- before the last transition of the row, even if the server's clock was set back.
 --
 -- Holds:   always
 -- Reads:   executions

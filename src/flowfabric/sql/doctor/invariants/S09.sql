@@ -1,8 +1,8 @@
 -- Every row has the rows that it refers to.
 --
--- An execution is in an existing partition and on a registered route. The route is of the
--- execution's namespace, and the lane of the route exists. A body or an ended attempt has its
--- execution, in the same partition.
+-- An execution is in an existing partition and on a registered route. The route is in the
+-- namespace of the execution, and the lane of the route exists. The execution of every body and of
+-- every ended attempt exists, in the same partition.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- Numbers, sizes, tags and policies are within their limits.
 --
 -- This check repeats the CHECKs of the tables and the engine's checks of its input. It also reports
--- a constraint that was added `not valid`, that is without a check of the old rows.
+-- a constraint that was added `not valid`: PostgreSQL has not checked the older rows against it.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -2,8 +2,8 @@
 --
 -- A payload of at most 256 bytes is usually on the row of the execution. A larger payload, the
 -- policy, the tags and the creator are in the body. The row says whether a payload and a body
--- exist. If one of them were missing, a handler would be called without arguments, or retried
--- without a policy.
+-- exist. If the payload were missing, the handler would be called without arguments. If the body
+-- were missing, the attempt would be retried without a policy.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -2,7 +2,7 @@
 --
 -- Three CHECKs of the table enforce these rules together, because a few large CHECKs cost less than
 -- many small ones. This check names the rule that a row breaks. A row that breaks a rule was
--- written without the CHECKs, or a page of the table is damaged.
+-- written without the CHECKs, or the table is damaged.
 --
 -- Holds:   always
 -- Reads:   executions

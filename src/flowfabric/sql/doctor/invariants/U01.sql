@@ -1,8 +1,8 @@
 -- A suspended execution has exactly one open suspension, which its row names. Any other execution
 -- has none.
 --
--- The open suspension says what wakes the execution, and when. Without an open suspension nothing
--- would wake the execution.
+-- The open suspension says what wakes the execution, and when. If there were no open suspension,
+-- nothing would wake the execution.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -2,7 +2,7 @@
 --
 -- The delivery of a signal wakes the execution. If the delivery could not lock the execution, the
 -- signal is in the inbox until ff.notice_signals has noticed it. An execution with a signal in the
--- inbox is not checked. Only waits for one signal or one waitpoint are checked.
+-- inbox is not checked. A wait is checked only if it waits for one signal or for one waitpoint.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,6 +1,6 @@
 -- Exactly one key signs new tokens.
 --
--- Without a key that signs, no waitpoint can be created. Older keys only verify tokens.
+-- If no key signs, no waitpoint can be created. Older keys only verify tokens.
 --
 -- Holds:   always
 -- Reads:   the database

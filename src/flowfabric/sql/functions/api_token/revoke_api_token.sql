@@ -1,6 +1,6 @@
 -- Revoke a token of the HTTP server. After at most 5 s no server accepts the token.
 --
--- If p_namespace is null, the token may belong to any namespace.
+-- If p_namespace is null, the token can belong to any namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF315 api_token_not_found · WF501 forbidden

@@ -5,9 +5,10 @@
 -- approver who has the actor's name. Each approver answers once. In one approval, an actor answers
 -- for one approver only.
 --
--- p_approval_id may be null if only one open approval of the execution asks the approver. If
--- several do, the call is refused with invalid_input. If none does, the call is refused with
--- approval_not_found, and the detail lists the approvers of the open approvals.
+-- p_approval_id can be null if only one open approval of the execution asks the approver. If
+-- several open approvals ask the approver, the call is refused with invalid_input. If no open
+-- approval asks the approver, the call is refused with approval_not_found, and the detail lists the
+-- approvers of the open approvals.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF245 already_answered (approver, decision, actor) · WF301

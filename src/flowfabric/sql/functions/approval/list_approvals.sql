@@ -6,7 +6,7 @@
 -- is also null if the approver gave none.
 --
 -- p_after_at and p_after_id are created_at and approval_id of the last approval on the previous
--- page. Null begins with the oldest approval.
+-- page. If they are null, the list begins with the oldest approval.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

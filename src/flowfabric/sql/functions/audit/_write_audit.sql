@@ -1,7 +1,7 @@
 -- Record an act of an operator, in the transaction of the act.
 --
--- Without an actor, the login is recorded as the actor. `before` and `after` are for people; no
--- function reads them. Facts that did not change may be left out of both.
+-- If p_actor is null, the login is recorded as the actor. p_before and p_after are for people; no
+-- function reads them. The caller can leave out facts that did not change.
 drop function if exists ff._write_audit;
 create function ff._write_audit(
   p_namespace text,

@@ -1,5 +1,6 @@
--- Correct next_reset_at of budgets after the clock went back. If it is later than the end of the
--- present period, set it to that end. The caller has locked the budgets.
+-- Correct next_reset_at of budgets after the clock went back. If the next_reset_at of a budget is
+-- later than the end of its present period, set next_reset_at to that end. The caller has locked
+-- the budgets.
 drop function if exists ff._correct_resets;
 create function ff._correct_resets(p_budget_ids bigint[], p_now timestamptz)
 returns void

@@ -1,4 +1,4 @@
--- Start a new period of a budget. The usage becomes 0, so executions that wait for the budget may
+-- Start a new period of a budget. The usage becomes 0, so executions that wait for the budget can
 -- start. The caller has locked the budget.
 drop function if exists ff._reset_budget;
 create function ff._reset_budget(p_budget_id bigint, p_now timestamptz)

@@ -1,9 +1,9 @@
--- Set hard limits of a budget. For the given dimensions, they replace the declared hard limits
--- until ff.lift_budget is called.
+-- Set the hard limits of some dimensions of a budget. The new limits replace the declared hard
+-- limits of these dimensions until ff.lift_budget is called.
 --
--- A new limit may also be lower than the old one. The usage stays. The counts of refused usage are
+-- A new limit can also be lower than the old one. The usage stays. The counts of refused usage are
 -- cleared in all dimensions. If the usage is now below every hard limit, executions that wait for
--- the budget may start.
+-- the budget can start.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF307 budget_not_found

@@ -10,7 +10,7 @@
 -- detail of a breach names budget, key, dimension, usage, limit and on_exceed. If the breached
 -- budget only warns, the outcome is soft_breach, and an event is written.
 --
--- With the outcome suspended, the call ends the lease, and the execution waits in the line of the
+-- If the outcome is suspended, the call ends the lease, and the execution waits in the line of the
 -- budget until the budget has room. An amount that is larger than the hard limit itself can never
 -- fit. In that case the outcome is hard_breach instead of suspended.
 --
@@ -19,8 +19,8 @@
 --           ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid · hard_breach
--- Locks:    executions in id order, without waiting (with p_wait and one item, up to 2 s); then
---           their budgets in id order, waiting up to 2 s; then lines
+-- Locks:    executions in id order, without waiting (if p_wait is true, waits up to 2 s for the
+--           only item); then their budgets in id order, waiting up to 2 s; then lines
 -- Repeat:   `suspended` if the first answer was `suspended`; `already_applied` for 24 hours if the
 --           item has a dedup key and the first report was applied to a budget; otherwise the usage
 --           is reported again

@@ -1,4 +1,4 @@
--- Reset a budget now. Its usage becomes 0, and executions that wait for the budget may start.
+-- Reset a budget now. Its usage becomes 0, and executions that wait for the budget can start.
 --
 -- The counts of breaches stay; the time of the last breach is cleared. The call does not change the
 -- time of the next regular reset.

@@ -1,4 +1,4 @@
--- Format the cursor of one partition as text. The text holds the position of the reader and the
+-- Format the cursor of one partition as text. The text has the position of the reader and the
 -- identity of the database in which the position is valid. Its fields are:
 --
 -- ff2 : partition : installation : system : timeline : generation : last xid
@@ -6,9 +6,9 @@
 --     : checksum
 --
 -- The last xid is the highest transaction that was delivered. The unfinished transactions have a
--- lower xid. They are stored as distances from the last xid, so that the text stays short even with
--- hundreds of them. For a cursor in an older generation, p_snapshot is null, and the text lists no
--- unfinished transactions.
+-- lower xid. They are stored as distances from the last xid, so that the text stays short even if
+-- there are hundreds of them. For a cursor in an older generation, p_snapshot is null, and the text
+-- lists no unfinished transactions.
 --
 -- The last event is the event just before the position of the reader. The id of its execution is
 -- stored as a hash, because that execution may belong to another namespace. The trim mark comes

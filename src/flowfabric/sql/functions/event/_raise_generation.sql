@@ -1,9 +1,10 @@
--- Begin a new generation of events by hand, and return its number. This is needed before the tables
--- are distributed, and after a restore from a dump into another server.
+-- Begin a new generation of events in a partition, and return its number. No other function calls
+-- this one. It is needed before the tables are distributed, and after a dump was restored into
+-- another server.
 --
--- p_node_id is the node that holds the partition; null if the tables are not distributed. Call this
--- function while nothing writes. It does not wait for writers of a partition that has no row in
--- ff.event_generation yet.
+-- p_node_id is the node of the cluster that stores the partition; null if the tables are not
+-- distributed. Call this function while nothing writes. It does not wait for writers of a partition
+-- that has no row in ff.event_generation yet.
 drop function if exists ff._raise_generation;
 create function ff._raise_generation(p_partition_key smallint, p_node_id integer default null)
 returns integer

@@ -1,12 +1,12 @@
 -- Record the highest trimmed event as the trim mark of the partition. A cursor that stands before
--- the mark has expired. The mark never falls, even if several calls trim at once.
+-- the mark has expired. The mark never falls, even if several calls trim at the same time.
 --
--- p_lost_by names the subscriptions that have not acknowledged the trimmed events. For each of
--- them, the call records a loss with the time p_now. A call that records a loss also deletes the
--- losses of subscriptions that no longer exist.
+-- p_lost_by names the subscriptions that had not acknowledged the trimmed events. For each of these
+-- subscriptions, the call records a loss with the time p_now. If p_lost_by is not empty, the call
+-- also deletes the losses of subscriptions that no longer exist.
 --
--- Call this last in a transaction. Until the transaction ends, other calls that trim wait for the
--- row of the mark.
+-- Call this function at the end of a transaction, because other calls that trim wait for the row of
+-- the mark until that transaction ends.
 drop function if exists ff._raise_trim_mark;
 create function ff._raise_trim_mark(
   p_partition_key smallint,

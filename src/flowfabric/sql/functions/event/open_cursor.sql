@@ -1,14 +1,13 @@
 -- Open a cursor for reading new events, or for reading the events since the instant p_since.
 --
 -- If p_since is null, the cursor stands after every event that is visible now. Otherwise the cursor
--- stands before the first event at or after p_since. The reader may then also get a few earlier
--- events, because the log is in the order of transactions. If p_since is before all events, the
--- reader gets all events.
+-- stands before the first event whose time is p_since or later. The reader may then also get a few
+-- events from before p_since, because the log is in the order of transactions. If p_since is before
+-- all events, the reader gets all events.
 --
--- To find that first event, the call reads the log from its start. If p_grace is given, the call
--- first searches for an event that is more than p_grace older than p_since, and reads the log from
--- there. This is faster. But the reader may miss the events of a transaction that was already open
--- when that older event was written.
+-- If p_grace is null, the call reads the log from its start to find that first event. If p_grace is
+-- given, the call starts at an event that is more than p_grace older than p_since. This is faster,
+-- but the reader may miss the events of transactions that were open for longer than p_grace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

@@ -1,26 +1,27 @@
 -- Read the next events after a cursor, and return the cursor that follows these events.
 --
--- A cursor stores the highest transaction that was delivered, and the lower transactions that were
--- unfinished at that time. A page holds the events of later transactions, and of unfinished
--- transactions that have committed since, in order of event id. The last row of a page has no
--- event. This row has the next cursor, and has_more says whether more events can be read now.
+-- A cursor stores the id of the highest transaction that was delivered, and the ids of the lower
+-- transactions that were unfinished when the cursor was made. A page has the events of transactions
+-- with higher ids, and of the unfinished transactions that have committed since, in order of event
+-- id. The last row of a page has no event. This row has the next cursor, and has_more says whether
+-- more events can be read now.
 --
--- A page holds whole transactions. It grows until no event comes before an earlier event of the
--- same execution. So a page may be longer than p_limit. The cursor never advances beyond the
--- transactions that were delivered, because the server may use higher transaction numbers a second
--- time after a crash.
+-- A page consists of whole transactions. It grows until no event comes before an earlier event of
+-- the same execution. So a page can be longer than p_limit. The cursor never advances beyond the
+-- transactions that were delivered, because after a crash the server may use higher transaction ids
+-- a second time.
 --
 -- Filters hide rows, but the cursor still moves past the hidden rows. In p_tasks, * stands for any
 -- text and ? for any character.
 --
--- A page holds events of one generation. Older generations are complete, so all their rows are
+-- A page has events of one generation only. Older generations are complete, so all their rows are
 -- visible. When a generation is read to its end, the next page continues with the next generation.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
 -- Locks:    none
--- Repeat:   the same events again, and possibly newer ones; `cursor_expired` if they were trimmed
---           meanwhile
+-- Repeat:   the same events again, and possibly newer ones; `cursor_expired` if these events were
+--           trimmed meanwhile
 -- Rights:   app
 drop function if exists ff.read_events;
 create function ff.read_events(

@@ -3,8 +3,8 @@
 -- If an execution with the same id exists again, the events stay until that execution is trimmed.
 --
 -- If a subscription has not acknowledged the events, the deletion is put off by an hour at a time.
--- The events are deleted when the subscription has acknowledged them, or when the subscription may
--- not keep them any longer.
+-- The events are deleted when the subscription has acknowledged them, or when the subscription has
+-- kept them as long as it can (ff.subscription.keep).
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -9,7 +9,7 @@
 --           locked
 --
 -- If execution_ids is null, nothing was leased, and the rows in `locked` stay locked. The caller
--- may then call ff._claim_in_rounds, which begins with these rows and continues after them in claim
+-- can then call ff._claim_in_rounds, which begins with these rows and continues after them in claim
 -- order.
 --
 -- For each first route, only one call of this function runs at a time, because several calls would

@@ -7,7 +7,7 @@
 -- 2. Check once whether any execution can be reclaimed, and whether there are grants.
 -- 3. Read the next candidates in claim order, without locks (ff._read_candidates). Lock them in
 --    this order, and skip locked rows. Check each row again under its lock. A row is picked (the
---    claim may lease it), capped (the claim must end it), or locked in vain (the claim cannot use
+--    claim can lease it), capped (the claim must end it), or locked in vain (the claim cannot use
 --    it, for example because it is granted to another worker).
 -- 4. Rows locked in vain stay locked until the transaction ends. If a round could raise their
 --    number above p_limit, it locks its candidates one by one (ff._pick_one_by_one). So the call
@@ -15,8 +15,8 @@
 -- 5. Picked rows of lanes with a limit (p_limited, p_lane_gates) join the gate of their lane. Then
 --    picked rows under quotas or budgets are admitted, or put into line (ff._admit_to_gates).
 -- 6. If a gate has refused a row, put up to 1 000 more rows into line (ff._park_more). Later rounds
---    skip rows that this gate would refuse. If it is the gate of a lane, they skip all routes of
---    the lane.
+--    skip rows that this gate would refuse. If this gate is the gate of a lane, later rounds skip
+--    all routes of the lane.
 -- 7. Repeat steps 3 to 6 until p_limit rows are picked, twice p_limit rows are locked, or no
 --    candidate is left. Each round starts after the last row of the round before.
 -- 8. End the capped rows. A row past its deadline expires (T24). A row over the limit of reclaims

@@ -2,7 +2,7 @@
 --
 -- Events are kept for p_event_floor after the end of their execution. If that time is over and no
 -- subscription needs the events, they are deleted with the execution. Otherwise ff.event_trim
--- records when the events may be deleted.
+-- records when the events can be deleted.
 --
 -- Idempotency keys stay until they expire. If an execution is a member of a flow, its edges, its
 -- groups and its kept results are deleted too. The flow is deleted with its last member.

@@ -1,6 +1,6 @@
--- Reset the waits that no signal has answered. Such a wait is still open, or a timeout or an
--- operator has ended it. The next run of the handler opens the wait again. The caller has locked
--- the executions.
+-- Reset the waits that no signal has answered. Such a wait is still open, or it was ended by its
+-- timeout or by an operator. The next run of the handler opens the wait again. The caller has
+-- locked the executions.
 --
 -- The rows of these waits stay, because each has a position in the journal. Waitpoints that were
 -- closed with these waits are opened again, because the handler still uses the tokens in the

@@ -1,6 +1,6 @@
 -- Explain an execution that was trimmed but still has events. If subscriptions in the namespace of
 -- the execution still need these events, the answer names the subscriptions, and the time until
--- which they may keep the events. Returns no row if there are no events.
+-- which the subscriptions can keep the events. Returns no row if there are no events.
 drop function if exists ff._explain_trimmed;
 create function ff._explain_trimmed(
   p_partition_key smallint,

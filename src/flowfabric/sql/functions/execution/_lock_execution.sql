@@ -1,5 +1,5 @@
 -- Lock one execution and return its row. Waits up to 2 s for the lock. Refuses with not_found if
--- the execution does not exist in p_namespace. If p_namespace is null, the execution may be in any
+-- the execution does not exist in p_namespace. If p_namespace is null, the execution can be in any
 -- namespace.
 drop function if exists ff._lock_execution;
 create function ff._lock_execution(

@@ -1,10 +1,10 @@
 -- Lock an execution before a replay, waiting up to 2 s for each row. If the execution is an ended
 -- member of a flow, the call first locks the flow, so that nobody cancels the flow meanwhile. Then
--- it locks every member that the replay may reach, in id order.
+-- the call locks every member that the replay can reach, in id order.
 --
--- These members are found before they are locked, so _reopen_edges may later find more members. It
--- locks them without waiting. If another transaction has locked one of them, the replay fails with
--- SQLSTATE 40001 and can be repeated.
+-- The call finds these members before it locks them, so _reopen_edges may later find other members.
+-- _reopen_edges locks the other members without waiting. If another transaction has locked one of
+-- them, the replay fails with SQLSTATE 40001 and can be repeated.
 drop function if exists ff._lock_for_replay;
 create function ff._lock_for_replay(
   p_partition_key smallint,

@@ -4,9 +4,9 @@
 --
 -- A locked line can still open and close. A line that another transaction is removing is left out.
 --
--- Only a READ COMMITTED transaction puts its executions into lines. Any other transaction gets no
--- lines from this function. It stores its executions as eligible, and the next claim puts them into
--- line.
+-- Only a READ COMMITTED transaction puts its executions into lines. At any other isolation level
+-- this function returns no lines, so the executions are stored as eligible, and the next claim puts
+-- them into line.
 drop function if exists ff._lock_lines;
 create function ff._lock_lines(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
 -- Lock the flows of ended executions, mark each flow that loses members as trimmed, and return the
--- executions that may be deleted. An execution may be deleted if it has no flow, or if all members
+-- executions that can be deleted. An execution can be deleted if it has no flow, or if all members
 -- of its flow have ended.
 --
 -- Until the transaction ends, no member can be added or replayed. The call does not wait. If

@@ -8,7 +8,7 @@
 -- put 1/w millisecond apart.
 --
 -- No submit waits for another one. If another transaction is submitting with the same key, its
--- uncommitted items are ignored, and both submits may get the same positions.
+-- uncommitted items are ignored, and both submits can get the same positions.
 drop function if exists ff._order_fairly;
 create function ff._order_fairly(
   p_partition_key smallint,

@@ -10,15 +10,15 @@
 -- The call reads at most 1 000 executions of each route, in claim order, and puts at most 1 000
 -- executions into lines. It skips executions that are locked, that are past their deadline, or that
 -- were refused four times or more. The claim itself judges an execution after four refusals,
--- because the next refusal may make a reservation.
+-- because the next refusal can make a reservation.
 --
--- An execution that resumes its attempt needs no start, so a gate without room for a start may
--- still admit it. It is put only into the lines of `filled`.
+-- An execution that resumes its attempt needs no start, so a gate without room for a start can
+-- still admit it. Such an execution is put only into the lines of the gates in `filled`.
 --
--- The executions that are read may have other full gates. The call locks these gates, closes their
--- lines, and adds them to `closed`, `filled` and `locked`. It skips gates that another transaction
--- has locked. A gate to which slots were given back may have room, so its line stays open, and the
--- gate is only added to `locked`.
+-- The executions that the call reads can have other full gates. The call locks these gates, closes
+-- their lines, and adds them to `closed`, `filled` and `locked`. It skips gates that another
+-- transaction has locked. A gate to which slots were given back can have room, so its line stays
+-- open, and the gate is only added to `locked`.
 --
 -- Locks: gates in id order, skipping locked ones; executions, skipping locked ones
 drop function if exists ff._park_more;

@@ -2,14 +2,14 @@
 -- of them in claim order (see ff._read_candidates). Rows locked by other transactions are skipped.
 -- Each row that the round locks belongs to one of three groups:
 --
--- picked  The claim may lease it.
+-- picked  The claim can lease it.
 -- capped  The claim must end it, because its deadline has passed, it was reclaimed too often, or it
 --         crashed three times while it ran alone.
 -- vain    The claim cannot use it, because it changed between the read and the lock, or because its
 --         flow is cancelled. These rows are only counted.
 --
--- Returns the position of the last row tried. If p_locked is given, the round uses these executions
--- instead of new candidates. The caller has locked them.
+-- Returns the position of the last row that the round tried to lock. If p_locked is given, the
+-- round uses these executions instead of new candidates. The caller has locked them.
 drop function if exists ff._pick_candidates;
 create function ff._pick_candidates(
   p_partition_key smallint,

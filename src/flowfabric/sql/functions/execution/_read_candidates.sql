@@ -10,7 +10,7 @@
 --
 -- An execution is skipped if it would start an attempt under a gate in p_closed, or resume its
 -- attempt under a gate in p_full. There are two exceptions. An execution that gates have refused at
--- least four times is read, because its next refusal may make a reservation. An execution past its
+-- least four times is read, because its next refusal can make a reservation. An execution past its
 -- deadline, or over its limit of reclaims or crashes, is read, because the claim ends it.
 --
 -- p_closed and p_full do not apply to executions in lines. If the rate of a gate has no room, only

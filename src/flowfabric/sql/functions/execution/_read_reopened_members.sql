@@ -1,5 +1,5 @@
--- Return the members that the replay of a member may reach, and the member itself. The search
--- follows impossible edges downstream, that is edges whose upstream ended without success. It
+-- Return the members that the replay of a member can reach, and the member itself. The search
+-- follows impossible edges downstream: edges whose upstream ended without success. The search
 -- continues beyond a member only if that member was skipped.
 drop function if exists ff._read_reopened_members;
 create function ff._read_reopened_members(p_partition_key smallint, p_execution_id uuid)

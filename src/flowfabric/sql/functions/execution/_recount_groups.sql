@@ -3,7 +3,7 @@
 --
 -- A satisfied group stays satisfied. If an impossible group can be satisfied again, it becomes
 -- pending and has no siblings to cancel any more. If a group stays decided, the members in
--- p_replayed_ids are removed from its siblings to cancel.
+-- p_replayed_ids are removed from its list of siblings to cancel.
 drop function if exists ff._recount_groups;
 create function ff._recount_groups(
   p_partition_key  smallint,

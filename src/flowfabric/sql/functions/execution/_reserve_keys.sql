@@ -2,19 +2,20 @@
 -- must not be stored: duplicate (with the id of the first execution), key_reused, busy, or invalid
 -- (key_partitions is outdated).
 --
--- The unique index guarantees that a key is used once. An advisory lock shows at once that another
--- transaction uses the key, so that a batch never waits for one item. Only an item that will store
--- its key takes the lock. An item that finds its key in use takes no lock, so concurrent repeats do
--- not hinder each other.
+-- The unique index guarantees that a key is used once. The call uses an advisory lock to find out,
+-- without waiting, whether another transaction uses the key. So a batch never waits for one item.
+-- Only an item that will store its key takes the lock. An item that finds its key in use takes no
+-- lock, so concurrent repeats do not hinder each other.
 --
 -- A key of scope `window` is free again when its window is over. A key of scope `unfinished` is
 -- free again when its execution has ended.
 --
 -- The partition of a key depends on the number of partitions, so all callers must use the same
--- number. Otherwise the key could be used once in each of two partitions. Each caller gives its
--- number as key_partitions, and an item with an outdated number is refused. ff.raise_partitions
--- changes the number only while no other transaction holds a lock on the table of keys. So after
--- this transaction has read that table, the number stays the same until the transaction ends.
+-- number. Otherwise two executions with the same key could be stored in two partitions. Each caller
+-- gives its number as key_partitions, and an item with an outdated number is refused.
+-- ff.raise_partitions can change the number only while no other transaction uses the table of keys.
+-- This function reads that table. So the number cannot change before the caller's transaction has
+-- ended.
 drop function if exists ff._reserve_keys;
 create function ff._reserve_keys(
   p_partition_key smallint,

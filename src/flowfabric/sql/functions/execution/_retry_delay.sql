@@ -7,8 +7,8 @@
 -- If the handler asked for a delay, the retry waits that long, whatever the category of the
 -- failure.
 --
--- If the handler did not ask for a delay, the retry policy decides. Without a retry policy there is
--- no retry. If the policy lists categories, only failures of these categories are retried.
+-- If the handler did not ask for a delay, the retry policy decides. If there is no retry policy,
+-- there is no retry. If the policy lists categories, only failures of these categories are retried.
 drop function if exists ff._retry_delay;
 create function ff._retry_delay(
   p_policy      jsonb,

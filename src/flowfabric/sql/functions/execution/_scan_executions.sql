@@ -6,8 +6,8 @@
 -- the other. Active executions are found through their timers, unless too many executions have a
 -- timer. For every other filter the primary key is read, from the highest id down.
 --
--- The next call starts below next_id. At the end, next_id is null. As far as possible, next_id does
--- not reveal the id of an execution of another namespace.
+-- The next call starts below next_id. If nothing is left, next_id is null. As far as possible,
+-- next_id does not reveal the id of an execution of another namespace.
 drop function if exists ff._scan_executions;
 create function ff._scan_executions(
   p_partition_key      smallint,

@@ -3,10 +3,10 @@
 -- submit_flow and _submit_hooks call this function.
 --
 -- The arrays and options are the same as in submit_executions. An array of one value applies to all
--- items. Items in p_skip are left out. p_has_large says whether a payload may be too large for the
--- row (more than 256 bytes). For members of a flow, the caller passes the id of the flow and their
--- names. p_waits marks members with upstream members, p_feeds marks members with downstream
--- members.
+-- items. Items in p_skip are left out. p_has_large is true if a payload may have more than 256
+-- bytes, which is too large for the row. For members of a flow, the caller also passes p_flow_id
+-- and p_node_names. p_waits marks members with upstream members, p_feeds marks members with
+-- downstream members.
 --
 -- Returns the created ids. `seconds` lists the items that have the same id as an earlier item of
 -- the call.

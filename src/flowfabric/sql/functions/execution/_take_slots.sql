@@ -1,13 +1,13 @@
 -- Take slots of gates for executions that start their first attempt: all slots or none. Return null
--- if the call took all slots. Otherwise return the gates that it has locked: p_gate_ids, or an
--- empty array if a budget is shut or does not exist.
+-- if the call took all slots. Otherwise return the gates that the call has locked: p_gate_ids, or
+-- an empty array if a budget is shut or does not exist.
 --
 -- The call takes no slot if a gate does not have enough room for all executions, if a gate has a
 -- reservation, if a budget is shut, or if a gate or a budget does not exist. p_gate_ids must be in
 -- ascending order. Budgets come last, because they have the highest ids. Budgets are read and not
 -- locked. p_asked says how many executions need each gate.
 --
--- This call is the first of its transaction that locks gates, so it may wait for them. The update
+-- The transaction has locked no gate before this call, so this call can wait for gates. The update
 -- that takes the slots also locks the gates, because a separate locking statement would raise the
 -- cost by half. If the counter of a gate says that the gate is full, the call subtracts the slots
 -- that were given back, and looks again.

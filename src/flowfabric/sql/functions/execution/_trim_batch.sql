@@ -1,10 +1,10 @@
 -- Delete a batch of executions whose retention is over, with all their rows. An index finds
 -- executions whose policy sets a retention. A scan over the ids finds the others.
 --
--- p_namespace, p_lane and p_tags are a filter. Without a filter, the scan continues where the scan
--- of the last call stopped, and only one caller scans at a time. With a filter, the scan starts
--- after the id p_after, and next_after says where it stopped. A null next_after means that the scan
--- reached the end.
+-- p_namespace, p_lane and p_tags are a filter. If all three are null, the scan continues where the
+-- scan of the last call stopped, and only one caller scans at a time. If there is a filter, the
+-- scan starts after the id p_after, and next_after says where the scan stopped. A null next_after
+-- means that the scan reached the end.
 drop function if exists ff._trim_batch;
 create function ff._trim_batch(
   p_partition_key smallint,

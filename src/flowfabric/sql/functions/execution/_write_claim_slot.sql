@@ -4,7 +4,7 @@
 -- This is the last write of a claim. It succeeds only if the slot has not changed since the claim
 -- first read it (p_slot_claim). Suppose that a repeat runs at the same time as the first call. The
 -- repeat waits here until the first call has committed, and then fails with 40001. If the caller
--- repeats the claim once more, that call reads the answer of the first call.
+-- then repeats the claim once more, the new call reads the answer of the first call.
 drop function if exists ff._write_claim_slot;
 create function ff._write_claim_slot(
   p_partition_key      smallint,

@@ -4,8 +4,8 @@
 --
 -- The latest attempt stays in the row until the next claim moves it to the history. Retries,
 -- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because
--- otherwise the execution would expire at once. A bound child is no longer bound to its parent.
--- Waitpoints that the end closed are opened again.
+-- otherwise the execution would expire immediately. A bound child is no longer bound to its parent.
+-- Waitpoints that were closed by the end are opened again.
 drop function if exists ff._write_replays;
 create function ff._write_replays(
   p_partition_key smallint,

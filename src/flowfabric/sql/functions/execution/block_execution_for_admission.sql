@@ -3,7 +3,7 @@
 --
 -- The execution must be eligible, or already blocked by a budget, a quota or a missing worker.
 -- Delayed executions and executions that wait for dependencies cannot be blocked, because a later
--- unblock would make them eligible at once.
+-- unblock would make them eligible immediately.
 --
 -- An event is written only if an actor is given.
 --

@@ -1,9 +1,9 @@
 -- Cancel an unfinished execution.
 --
--- p_source says who cancels. The source operator_override needs no fence. The source lease_holder
--- must always show the fence. Any other source must show the fence if the execution is active. A
--- wrong fence is answered with an outcome, because an error would undo the mark of an expired
--- lease.
+-- p_source says who cancels. If p_source is `operator_override`, no fence is needed. If p_source is
+-- `lease_holder`, the caller must give the fence. For any other source, the caller must give the
+-- fence if the execution is active. If the fence is wrong, the call returns an outcome and raises
+-- no error, because an error would undo the mark of an expired lease.
 --
 -- If p_if_version is given and differs from the version of the execution, nothing happens, and the
 -- outcome is `already_applied`. If the execution has ended, p_if_version is ignored.
@@ -19,9 +19,9 @@
 --           · lease_revoked · lease_expired · stale_lease
 -- Locks:    the execution, waiting up to 2 s; then the executions that its end affects, skipping
 --           locked ones
--- Repeat:   `cancelled`, and nothing changes, while the execution is cancelled; after a replay,
---           `already_applied` if p_if_version is given; without p_if_version, the call may cancel
---           the replayed execution
+-- Repeat:   while the execution is cancelled: `cancelled`, and nothing changes. After a replay:
+--           `already_applied` if p_if_version is given; otherwise the call can cancel the replayed
+--           execution
 -- Rights:   app
 drop function if exists ff.cancel_execution;
 create function ff.cancel_execution(

@@ -9,9 +9,9 @@
 -- code version.
 --
 -- The claim order is priority, order_at, id. Among equal priorities, the executions of p_first_lane
--- go first, so that a worker of several lanes can take turns. The floor is the position where the
--- last full claim of the worker ended. A claim with a floor starts there, and does not scan dead
--- index entries again.
+-- go first, so that a worker of several lanes can take turns. If the last claim of the worker
+-- leased p_limit executions, the worker can pass the position where that claim ended: the floor.
+-- The claim then starts there, and does not scan dead index entries again.
 --
 -- Executions that are granted to another worker are skipped. A claimed execution loses its grant.
 -- An execution past its deadline is not leased, but ended as by ff.expire_executions.
@@ -22,22 +22,22 @@
 -- not 0. A further crash then counts only against executions whose start the worker has reported.
 --
 -- Claims of the same routes at the same time hinder each other. If p_gives_way is true and another
--- claim of these routes is under way, this claim may lease nothing. In that case it returns one row
--- with an empty array of ids; call again after a few milliseconds.
+-- claim of these routes is under way, this claim can end without leasing anything. In that case it
+-- returns one row with an empty array of ids; call again after a few milliseconds.
 --
 -- In all other cases, a claim that leases nothing returns no row. A claim that leases executions
 -- returns one row of arrays, in claim order. (Clients decode arrays four times as fast as rows.) An
--- array has one value for each execution, but lease_expires_ats may have a single value for all.
--- namespaces, lanes and tasks have one value for each route. route_nos says which route each
--- execution has, counted from 1. If route_nos is null, all executions have the first route.
+-- array has one value for each execution, but lease_expires_ats can have a single value for all
+-- executions. namespaces, lanes and tasks have one value for each route. route_nos says which route
+-- each execution has, counted from 1. If route_nos is null, all executions have the first route.
 --
--- Some arrays may be null. Null means that all executions have the usual value: claim_kinds
+-- Some arrays can be null. Null means that all executions have the usual value: claim_kinds
 -- (fresh), epochs (1), attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial),
 -- retry_counts, replay_counts, crash_counts and generations (0), attempt_deadline_ats,
 -- deadline_ats, payload_encodings and trace_contexts (null).
 --
--- ff._claim_fresh leases the executions if all of them start their first attempt. Otherwise
--- ff._claim_in_rounds does.
+-- If all executions start their first attempt, ff._claim_fresh leases them. Otherwise
+-- ff._claim_in_rounds leases them.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           runnable eligible -> runnable blocked by quota or budget (T6, quiet),
@@ -46,7 +46,7 @@
 --           runnable blocked or suspended -> eligible (T4, T18), unfinished -> terminal cancelled
 --           (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input
--- Locks:    gates that may have room again, skipping locked ones; then executions in claim order,
+-- Locks:    gates that could have room again, skipping locked ones; then executions in claim order,
 --           skipping locked ones; then gates in id order, waiting up to 2 s; then the executions
 --           that ends affect, skipping locked ones; then the grants of the claimed executions; then
 --           the claim slot, waiting up to 2 s

@@ -1,8 +1,8 @@
 -- Complete running executions with their results.
 --
 -- The end of each execution is propagated. Executions that wait for it are woken, and children
--- bound to it are cancelled. Downstream members of its flow become eligible or are skipped. If the
--- propagation could not be finished at once, the answer has `wakes_pending`. In that case call
+-- bound to it are cancelled. Downstream members of its flow become eligible or are skipped. If this
+-- call could not finish the propagation, the answer has `wakes_pending`. In that case call
 -- ff.resolve_wakes and ff.cancel_siblings.
 --
 -- p_lease_id, p_epoch, p_attempt_id and p_result apply to every item. Each of them replaces an
@@ -16,8 +16,8 @@
 --           (T23) or skipped (T5); an overdue execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting (with p_wait and one item, waits up to 2 s);
---           then the executions that these ends affect, skipping locked ones
+-- Locks:    executions in id order, without waiting (if p_wait is true, waits up to 2 s for the
+--           only item); then the executions that these ends affect, skipping locked ones
 -- Repeat:   with the lease that completed the execution, the answer is `completed` again
 -- Rights:   app
 drop function if exists ff.complete_executions;

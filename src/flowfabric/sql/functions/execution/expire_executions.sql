@@ -2,9 +2,9 @@
 -- both cases, a live lease ends.
 --
 -- A deadline ends an execution in any unfinished state. An attempt timeout is settled like a
--- failure of class timeout: if the stored policy allows a retry, the execution is retried,
--- otherwise it expires. If the policy allows a retry but the flow of the execution is cancelled,
--- the execution is cancelled. If both times have passed, the deadline counts.
+-- failure of class timeout. If the stored policy allows no retry, the execution expires. If the
+-- policy allows a retry, the execution is retried; but if its flow is cancelled, the execution is
+-- cancelled instead. If both times have passed, the deadline counts.
 --
 -- If the holder of an overdue execution makes a call first, that call settles the execution in the
 -- same way (_enforce_leases). So a late result never counts. due_in is the time until the next

@@ -1,10 +1,10 @@
--- Explain why an execution is not running, and when this may change. If the execution is running,
+-- Explain why an execution is not running, and when this can change. If the execution is running,
 -- the answer says so.
 --
 -- Each row is one obstacle or one remark. The first row is the answer. The rows are in the order of
 -- the engine's checks: the end of the execution, its deadline, its lease, a block or a delay, a
 -- grant to a worker, the state of its lane, live workers, its code version, a lost lease,
--- executions ahead of it. Remarks come last. changes_at is the time at which the answer may change
+-- executions ahead of it. Remarks come last. changes_at is the time at which the answer can change
 -- by itself; null if that is unknown. An execution that was trimmed is explained while its events
 -- are stored.
 --

@@ -16,8 +16,8 @@
 --           execution is settled as by ff.expire_executions (T24)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting (with p_wait and one item, waits up to 2 s);
---           then the executions that these ends affect, skipping locked ones
+-- Locks:    executions in id order, without waiting (if p_wait is true, waits up to 2 s for the
+--           only item); then the executions that these ends affect, skipping locked ones
 -- Repeat:   with the lease that reported the failure, the first answer again
 -- Rights:   app
 drop function if exists ff.fail_executions;

@@ -1,11 +1,11 @@
 -- Find executions and flows of a partition by a UUID, or by the last digits of one.
 --
--- p_text holds hexadecimal digits; hyphens do not count. 32 digits are a whole UUID. 8 to 31 digits
--- are the last digits of a UUID, and are compared with the newest 10 000 executions and the newest
--- 10 000 flows of the partition. The call returns at most 10 executions, newest first, and then at
--- most 10 flows, newest first. A whole UUID also finds an execution that was trimmed but still has
--- events; then state is null and created_at is the time of the first event. The last row has no id;
--- its partition_count is the number of partitions to search.
+-- p_text consists of hexadecimal digits; hyphens do not count. 32 digits are a whole UUID. 8 to 31
+-- digits are the last digits of a UUID, and are compared with the newest 10 000 executions and the
+-- newest 10 000 flows of the partition. The call returns at most 10 executions, newest first, and
+-- then at most 10 flows, newest first. A whole UUID also finds an execution that was trimmed but
+-- still has events; then state is null and created_at is the time of the first event. The last row
+-- has no id; its partition_count is the number of partitions to search.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,6 +1,6 @@
 -- List the executions that match a filter, newest first.
 --
--- A call reads a bounded number of executions. So a page may be short or empty although more pages
+-- A call reads a bounded number of executions. So a page can be short or empty although more pages
 -- follow. The last row has no id. Its next_cursor is where the next page begins; null means that
 -- nothing is left.
 --

@@ -1,7 +1,7 @@
 -- Make delayed executions eligible when their time has come. An execution that lost its lease may
 -- have to wait before it is reclaimed. When that wait is over, this call makes it reclaimable.
 --
--- due_in is the time until the next row is due; a caller may sleep that long.
+-- due_in is the time until the next row is due; a caller can sleep that long.
 --
 -- Moves:    runnable delayed -> runnable eligible (T8, quiet, attempt state kept)
 -- Refuses:  WF001 invalid_input

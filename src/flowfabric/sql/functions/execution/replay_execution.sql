@@ -4,8 +4,8 @@
 -- started after it are deleted. If p_fresh is true, all steps are deleted, and no wait gets a
 -- signal that was sent before the replay.
 --
--- A held execution can also be replayed, but only with p_from_step or p_fresh: it is unblocked, and
--- its attempt resumes.
+-- A held execution can also be replayed, but only if p_from_step is given or p_fresh is true: the
+-- execution is unblocked, and its attempt resumes.
 --
 -- p_payload replaces the payload of the execution, for the next attempt and all later attempts. The
 -- event of the replay then says `input: edited`. The payload of a member of a flow comes from its

@@ -1,4 +1,4 @@
--- Finish propagation that could not be finished at once, or that a dead process left behind.
+-- Finish propagation that earlier calls could not finish, or that a dead process left behind.
 --
 -- For each ended execution with `wakes_pending`, the call wakes the executions that wait for it,
 -- cancels the children bound to it, and resolves the edges out of it. due_in is the time after

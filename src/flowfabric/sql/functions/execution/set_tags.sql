@@ -7,7 +7,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · per item: not_found · busy · invalid (field, problem)
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting; if p_wait is true, waits up to 2 s for the
+--           only item
 -- Repeat:   a tag that is set already changes nothing
 -- Rights:   app
 drop function if exists ff.set_tags;

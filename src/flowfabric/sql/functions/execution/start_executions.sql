@@ -7,8 +7,8 @@
 -- row counts for every execution that the worker had leased. A later crash counts only for the
 -- executions whose start the worker has reported.
 --
--- If the worker later starts other work beside an execution that ran alone, it calls again and
--- reports that the execution no longer runs alone.
+-- If the worker later starts other work beside an execution that ran alone, the worker calls again
+-- and reports that the execution no longer runs alone.
 --
 -- If an execution crashed before and was claimed with p_reports_starts, its attempt timeout starts
 -- only with the first call of this function for its lease.
@@ -17,7 +17,8 @@
 --           is settled as by ff.expire_executions (T24, T23, T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting; if p_wait is true, waits up to 2 s for the
+--           only item
 -- Repeat:   marks the same executions again; the attempt timeout does not start again
 -- Rights:   app
 drop function if exists ff.start_executions;

@@ -1,8 +1,8 @@
 -- Store new executions.
 --
 -- The route of an execution must be registered in p_namespace. The caller makes the ids, so a call
--- may be repeated. Every array other than the ids has one value per item, or a single value for all
--- items. An array may be null if no item needs it. Rare fields are options, one JSON object per
+-- can be repeated. Every array other than the ids has one value per item, or a single value for all
+-- items. An array can be null if no item needs it. Rare fields are options, one JSON object per
 -- item:
 --
 --   delayed_until · deadline_ms or deadline_at · policy, tags (JSON objects, or their text) ·
@@ -13,9 +13,9 @@
 --   quotas, budgets (arrays of ids from register_gates, as text or numbers) · fair_key (text)
 --
 -- If the key of an item is in use, the item is not stored, and the answer names the first execution
--- with that key. With the scope `window`, a key is in use during its window. With the scope
--- `unfinished`, it is in use until its execution has ended. key_fingerprint is a hash of the task
--- and its arguments. If the item has the key_fingerprint of the first execution, the outcome is
+-- with that key. A key with the scope `window` is in use during its window. A key with the scope
+-- `unfinished` is in use until its execution has ended. key_fingerprint is a hash of the task and
+-- its arguments. If the item has the key_fingerprint of the first execution, the outcome is
 -- duplicate. If not, the outcome is key_reused, and the answer also names the task of the first
 -- execution. An item whose key_partitions is outdated is refused as invalid, because its key may
 -- belong to another partition now.

@@ -6,8 +6,8 @@
 --
 -- A child stays while its parent is unfinished, because a later run of the parent would submit the
 -- child again. Members of a flow stay until all members have ended. An execution stays until its
--- end is fully propagated. The edges and groups of a member are deleted with the member, and the
--- flow with its last member.
+-- end is fully propagated. The edges and groups of a member are deleted with the member. A flow is
+-- deleted with its last member.
 --
 -- An index finds executions whose policy sets a retention. A scan over the ids finds the others.
 -- Each call scans at most 2 000 ids. The scan continues where the last call stopped, and only one

@@ -1,20 +1,22 @@
--- Delete executions whose retention is over, with all their rows. A filter selects the executions
--- of a namespace, of a lane or with certain tags. Without a filter, all executions are selected.
+-- Delete executions whose retention is over, with all their rows. A filter limits the call to the
+-- executions of a namespace, of a lane or with certain tags.
 --
--- The policy of an execution may set its retention. Otherwise the retention of its lane applies,
--- or p_retention if the lane has none. Events stay for p_event_floor after the end of their
--- execution, and longer if a subscription needs them. A child stays while its parent is
--- unfinished. A member of a flow stays until all members have ended.
+-- If the policy of an execution has a retention, that retention applies. Otherwise the retention of
+-- its lane applies, or p_retention if the lane has none. Events stay for p_event_floor after the
+-- end of their execution, and longer if a subscription needs them. A child stays while its parent
+-- is unfinished. A member of a flow stays until all members have ended.
 --
--- With a filter, a call scans at most 2 000 executions in id order, starting after the id p_after.
--- Pass next_after as p_after of the next call; null means that the scan has reached the end.
--- Without a filter, the call scans like ff.trim_executions, and due_in is the time after which the
--- next call is worthwhile.
+-- If there is a filter, a call scans at most 2 000 executions in id order, starting after the id
+-- p_after. Pass next_after as p_after of the next call; null means that the scan has reached the
+-- end.
+--
+-- If there is no filter, the call scans like ff.trim_executions, and due_in is the time after which
+-- the next call is worthwhile.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input
--- Locks:    executions, the position of the scan (without a filter), and flows, skipping locked
---           ones; then the row of the partition in ff.trim_mark, waiting up to 2 s
+-- Locks:    executions, the position of the scan (if there is no filter), and flows, skipping
+--           locked ones; then the row of the partition in ff.trim_mark, waiting up to 2 s
 -- Repeat:   a second call does what p_limit or a lock has left undone
 -- Rights:   operator
 drop function if exists ff.trim_retention;

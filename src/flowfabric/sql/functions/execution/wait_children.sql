@@ -1,8 +1,8 @@
--- Make a running execution wait for its dependencies. The lease holder calls this. The same attempt
--- resumes afterwards.
+-- Make a running execution wait for its dependencies. The lease holder calls this. After the wait,
+-- the same attempt resumes.
 --
 -- The execution waits while one of its edge groups is undecided and has an unresolved edge. If
--- there is no such group, the execution is eligible at once.
+-- there is no such group, the execution becomes eligible immediately.
 --
 -- Moves:    active -> runnable blocked or eligible, attempt interrupted (T16); an expired lease is
 --           marked as expired (T19); an overdue execution is settled as by ff.expire_executions

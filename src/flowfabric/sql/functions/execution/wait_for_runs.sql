@@ -1,9 +1,10 @@
 -- Make a running execution wait until p_k of the executions in p_targets have ended. If p_k is
--- null, it waits for all of them. The lease holder calls this. The same attempt resumes afterwards.
+-- null, the execution waits for all of them. The lease holder calls this. After the wait, the same
+-- attempt resumes.
 --
--- Every outcome counts as an end, and executions that have ended already count at once. If enough
--- have ended, the waiting execution is eligible at once. `open` is the number of executions in
--- p_targets that have not ended. Executions of another partition are not found.
+-- Every outcome counts as an end. Executions that ended before this call count, too. If enough
+-- executions have ended, the waiting execution becomes eligible immediately. `open` is the number
+-- of executions in p_targets that have not ended. Executions of another partition are not found.
 --
 -- The call locks the executions in p_targets, so a claim at the same moment skips them. The workers
 -- of their routes therefore get a hint to claim again.

@@ -3,8 +3,8 @@
 -- propagation is pending.
 --
 -- Members that have ended or are gone are removed too. Locked members stay on the backlog. Under
--- the policy cancel_pending, a member with a live lease may finish. It stays on the backlog until
--- it has ended, or until it has lost its lease and is cancelled.
+-- the policy cancel_pending, a member with a live lease is allowed to finish. Such a member stays
+-- on the backlog until it has ended, or until it has lost its lease and is cancelled.
 --
 -- The caller holds the lock of the backlog.
 drop function if exists ff._cancel_backlog_members;

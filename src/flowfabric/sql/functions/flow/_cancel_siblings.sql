@@ -2,12 +2,13 @@
 -- a list of the upstreams that are left to cancel.
 --
 -- At most p_limit upstreams are locked and checked. An upstream that another group still waits for
--- is not cancelled, and leaves the list. The check is made under the lock of the upstream, so that
--- two groups that are decided at the same time see each other. Locked upstreams, and upstreams
--- over p_limit, stay on the list.
+-- is not cancelled, and leaves the list. Two groups can be decided at the same time. So the check
+-- is made under the lock of the upstream, where the second group sees that the first one is
+-- decided. Upstreams that another transaction has locked stay on the list, and so do upstreams
+-- beyond p_limit.
 --
--- An unfinished upstream with a resolved edge had ended and was then replayed. It is not
--- cancelled.
+-- If the edge of an unfinished upstream is resolved, the upstream had ended and was then replayed.
+-- Such an upstream is not cancelled.
 --
 -- The caller holds the row lock of the group's downstream.
 drop function if exists ff._cancel_siblings;

@@ -4,8 +4,8 @@
 --
 -- A payload takes one result. In an all_of group, it is the result of the edge that was satisfied
 -- last. In any other group, it is the result of the edge that decided the group. If several groups
--- could provide the result, the group that was decided last does. If they were decided at the same
--- time, the group with the highest number does.
+-- could provide the result, the call takes it from the group that was decided last. Among groups
+-- that were decided at the same time, the call takes it from the group with the highest number.
 --
 -- If there is no result, or if the member has ended, the payload stays as it is.
 drop function if exists ff._copy_results_to_members;

@@ -1,5 +1,5 @@
--- Delete the backlog of a cancelled flow if it has no members left. The caller holds the lock of
--- the backlog.
+-- Delete the backlog of a cancelled flow if no members are left in the backlog. The caller has
+-- locked the backlog.
 drop function if exists ff._delete_empty_backlog;
 create function ff._delete_empty_backlog(p_partition_key smallint, p_flow_id uuid)
 returns void

@@ -1,5 +1,5 @@
--- Tell whether members of a flow may no longer be claimed or retried. This is so if the flow was
--- cancelled with a cancel policy other than flow_only.
+-- Tell whether the members of a flow can no longer be claimed or retried. This is so if the flow
+-- was cancelled with a cancel policy other than flow_only.
 drop function if exists ff._is_flow_cancelled;
 create function ff._is_flow_cancelled(p_partition_key smallint, p_flow_id uuid)
 returns boolean

@@ -1,13 +1,13 @@
--- Judge whether a submitted flow is already stored. The verdict is `duplicate` if it is, `invalid`
--- if another flow has its id, and null otherwise.
+-- Judge whether a submitted flow is already stored. The verdict is `duplicate` if the flow is
+-- stored, `invalid` if another flow has its id, and null otherwise.
 --
 -- A stored flow with the same id is the same flow if the namespace is the same and the first
 -- submitted node is one of its members. If members of the stored flow were trimmed, the namespace
 -- alone decides.
 --
 -- If the stored flow is gone because all its members were trimmed, the events of the first node
--- decide. If they name the flow, the verdict is `duplicate`, so that a late repeat does not run
--- the flow again.
+-- decide. If these events name the flow, the verdict is `duplicate`, so that a late repeat does not
+-- run the flow again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

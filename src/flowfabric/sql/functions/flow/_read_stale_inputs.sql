@@ -1,4 +1,4 @@
--- Read the downstreams that still hold an earlier result of an upstream, although the upstream was
+-- Read the downstreams that still have an earlier result of an upstream, although the upstream was
 -- replayed and has succeeded again. Downstreams that have started are left out.
 drop function if exists ff._read_stale_inputs;
 create function ff._read_stale_inputs(p_partition_key smallint, p_ended_ids uuid[])

@@ -1,4 +1,5 @@
--- Add an execution to a flow. The execution may be in any state, but it can be in one flow only.
+-- Add an execution to a flow. The execution can be in any state, but an execution can be in one
+-- flow only.
 --
 -- p_node_name is the name of the execution in the flow. The caller must keep the names distinct.
 -- Returns the number of members and the revision of the graph after the call.

@@ -1,10 +1,10 @@
--- Apply a staged edge, so that it blocks its downstream. If the upstream has ended, the edge is
--- resolved at once, with all consequences. An edge of a decided group blocks nothing.
+-- Apply a staged edge, so that it blocks its downstream. If the upstream has already ended, this
+-- call also resolves the edge, with all consequences. An edge of a decided group blocks nothing.
 --
--- A runnable downstream must be eligible, or already wait for dependencies. Otherwise it is
--- refused, because blocking it would lose a delay or a pause. A running downstream is accepted
--- only if its holder presents the fence. The edge then takes effect when the holder calls
--- ff.wait_children.
+-- A runnable downstream must be eligible, or already wait for dependencies. Otherwise the call is
+-- refused, because blocking the downstream would lose its delay or its pause. A running downstream
+-- is accepted only if its holder presents the fence. The edge then takes effect when the holder
+-- calls ff.wait_children.
 --
 -- `unsatisfied` is the number of applied, unresolved edges into the downstream.
 --

@@ -1,10 +1,10 @@
 -- Cancel the members on the backlogs of cancelled flows. A reconciler calls this. Only backlogs
 -- that are due are read. A new backlog is due when the p_grace of ff.cancel_flow_header is over.
 --
--- Locked members stay on the backlog. Members that may still finish under the cancel policy
--- cancel_pending stay, too. If no member could be removed, the backlog is due again 15 seconds
--- after this call. A backlog without a flow or without members is deleted. due_in is the time
--- until the next backlog is due.
+-- Locked members stay on the backlog. If the cancel policy is cancel_pending, members with a live
+-- lease are allowed to finish, and stay on the backlog, too. If no member could be removed, the
+-- backlog is due again 15 seconds after this call. A backlog without a flow or without members is
+-- deleted. due_in is the time until the next backlog is due.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or
 --           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)

@@ -1,17 +1,18 @@
--- Cancel a flow. The call records the cancellation, and writes the members to cancel to the
--- backlog of the flow. ff.cancel_members then cancels them, each under its own lock. When p_grace
--- is over, ff.cancel_backlog cancels the members that are left.
+-- Cancel a flow. The call records the cancellation, and writes a backlog: the list of the members
+-- that must be cancelled. ff.cancel_members then cancels these members, each under its own lock.
+-- When p_grace is over, ff.cancel_backlog cancels the members that are left.
 --
--- The cancel policy decides which members are cancelled. With cancel_all, these are all unfinished
--- members. With cancel_pending, running members may finish. With flow_only, no member is
--- cancelled, and there is no backlog. Ended members never change.
+-- The cancel policy decides which members are cancelled. cancel_all: all unfinished members.
+-- cancel_pending: the same members, but running members are allowed to finish. flow_only: no
+-- members, so there is no backlog. Ended members never change.
 --
--- After this call no member can be added. With cancel_all or cancel_pending, no member can be
--- claimed either: the call blocks the waiting members, so that claims do not see them. A member
--- that is locked now is not blocked, but a claim that finds it sees that its flow is cancelled.
+-- After this call no member can be added. If the policy is cancel_all or cancel_pending, no member
+-- can be claimed, either: the call blocks the waiting members, so that claims do not see them. A
+-- member that is locked now is not blocked, but a claim that finds the member sees that its flow is
+-- cancelled.
 --
--- A flow with unfinished members may be cancelled again with a stricter cancel policy. From mild
--- to strict, the policies are flow_only, cancel_pending, cancel_all. The second call replaces the
+-- A flow with unfinished members can be cancelled again with a stricter cancel policy. From mild to
+-- strict, the policies are flow_only, cancel_pending, cancel_all. The second call replaces the
 -- policy and the time of the first. A given actor or reason replaces the earlier one, too.
 --
 -- If the new cancel policy is not stricter, or if all members have ended, nothing changes, and the
@@ -27,7 +28,7 @@
 -- Locks:    the flow and its backlog, waiting up to 2 s for each; then its waiting members,
 --           skipping locked ones
 -- Repeat:   with the same p_call_id, the answer is `cancelled` again, with the members that are
---           unfinished by then. Without p_call_id, the answer is `already_terminal`
+--           still unfinished. If p_call_id is null, the answer is `already_terminal`
 -- Rights:   app
 drop function if exists ff.cancel_flow_header;
 create function ff.cancel_flow_header(

@@ -1,9 +1,9 @@
 -- Cancel the next members on the backlog of a cancelled flow.
 --
--- A member that has ended by now keeps its outcome. Under the policy cancel_pending, members with
--- a live lease may finish; `draining` is their number. `remaining` is the number of other members
--- on the backlog. If the call removed no member from the backlog, usually because all are locked,
--- remaining_ids lists up to 1000 of the remaining members. If wakes_pending is true, call
+-- A member that has ended by now keeps its outcome. Under the policy cancel_pending, members with a
+-- live lease are allowed to finish; `draining` is their number. `remaining` is the number of other
+-- members on the backlog. If the call removed no member from the backlog, usually because all are
+-- locked, remaining_ids lists up to 1000 of the remaining members. If wakes_pending is true, call
 -- ff.resolve_wakes.
 --
 -- Moves:    any unfinished state -> terminal cancelled (T23); propagation: runnable blocked or

@@ -1,5 +1,6 @@
 -- Cancel siblings: upstreams that a decided group no longer needs. This call cancels the siblings
--- that could not be cancelled when the group was decided, because they were locked or too many.
+-- that could not be cancelled when the group was decided, because they were locked or because there
+-- were too many.
 --
 -- An upstream that another group still waits for is not cancelled. due_in is the time after which
 -- the next call is worthwhile. It is null if no group has siblings left to cancel.

@@ -1,7 +1,7 @@
 -- List flows with their progress, in id order or newest first. The list begins after the flow
 -- p_after.
 --
--- A call reads at most 10 000 flows and counts at most about 100 000 members. So a page may be
+-- A call reads at most 10 000 flows and counts at most about 100 000 members. So a page can be
 -- short or empty although more pages follow. The last row has no flow, only next_after: pass it as
 -- p_after to get the next page. Null means that there is no next page. next_after need not be the
 -- id of a listed flow.

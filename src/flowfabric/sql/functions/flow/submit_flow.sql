@@ -8,9 +8,9 @@
 -- A node is an object with a name, unique in the flow, and the fields of an item of submit_json,
 -- except the fields of a key and of a parent. Upstream nodes come before downstream nodes.
 --
--- An edge has `from` and `to`, the positions of its nodes counted from 0. It may have `group`, the
--- number of its edge group (default 0). It may also have `ref`, a text; then the result of the
--- upstream can become the payload of the downstream.
+-- An edge has `from` and `to`, the positions of its nodes counted from 0. Two fields are optional:
+-- `group`, the number of its edge group (default 0), and `ref`, a text. If `ref` is given, the
+-- result of the upstream can become the payload of the downstream.
 --
 -- A group has `node` (the position of the downstream node), `group` (its number) and `policy`
 -- (all_of, any_of or quorum). A quorum has `k`, the number of successes that it needs. For any_of

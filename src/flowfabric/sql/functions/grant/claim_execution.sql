@@ -1,7 +1,7 @@
 -- Consume a claim grant: lease its execution and start a new attempt.
 --
 -- The claim id becomes the id of the lease and of the attempt. p_worker_id must be the worker that
--- has the grant. Any process of that worker may make this call.
+-- has the grant. Any process of that worker can make this call.
 --
 -- Moves:    runnable -> active (T9)
 -- Refuses:  WF001 invalid_input · WF205 not_eligible (a limit has no room)

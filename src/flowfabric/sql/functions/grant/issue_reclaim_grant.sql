@@ -1,13 +1,13 @@
 -- Grant one worker the right to reclaim an execution, for a short time. The execution must have
--- lost its lease. While the grant is live, no other worker may reclaim the execution.
+-- lost its lease. While the grant is live, no other worker can reclaim the execution.
 --
--- If the lease has expired but is not marked as expired, the call marks it. If the execution has
--- reached the limit of reclaims, or has crashed three times while it ran alone, the call ends it.
--- These changes must stay when the grant is refused. Therefore a refusal because of the state of
--- the execution is an outcome, not an error.
+-- If the lease has expired but is not marked as expired, the call marks the lease. If the execution
+-- has reached the limit of reclaims, or has crashed three times while it ran alone, the call ends
+-- the execution. These changes must stay when the grant is refused. Therefore a refusal because of
+-- the state of the execution is an outcome, not an error.
 --
--- After repeated crashes, an execution waits before a claim may reclaim it. A granted worker may
--- reclaim it at once.
+-- After repeated crashes, an execution waits before a claim can reclaim it. A worker with a grant
+-- need not wait.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19), active -> terminal failed (T22
 --           over the limit of reclaims, or three crashes while it ran alone); propagation: runnable

@@ -1,7 +1,7 @@
 -- Delete expired grants, and hint to workers that the executions can be claimed.
 --
 -- No claim waits for this call, because claims ignore expired grants. due_in is the time until the
--- next grant expires; a caller may sleep that long.
+-- next grant expires; a caller can sleep that long.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -6,8 +6,8 @@
 -- for which outcomes: `success`, `cancel`, `failure` (any outcome other than success and
 -- cancelled), or `end` (every outcome).
 --
--- p_known lists the tasks that the caller knows. If an earlier hook of one of these tasks is not
--- in this call, it is removed. The call returns the removed hooks.
+-- p_known lists the tasks that the caller knows. If a task in p_known has an earlier hook that is
+-- not in this call, that hook is removed. The call returns the removed hooks.
 --
 -- A call does not change a hook that a newer version of the app has declared or removed. Among
 -- calls of one version, the last call decides. The end of an execution submits the hooks that are

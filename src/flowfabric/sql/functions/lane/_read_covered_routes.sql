@@ -1,8 +1,8 @@
--- Read the routes that a worker covers. ff.claim_executions explains the parameters. Returns the
--- ids, the turns and the names of the routes, or nulls if the worker covers none. The turn is 0
--- for routes of p_first_lane and 1 for other routes. If p_first_lane is null, every turn is 0.
--- `limited` lists the routes whose lane has a limit, and `gates` lists the gates of these lanes in
--- the same order.
+-- Read the routes that a worker covers. ff.claim_executions explains the parameters. Returns arrays
+-- with the id, the turn, the namespace, the lane and the task of each route, or nulls if the worker
+-- covers none. The turn is 0 for routes of p_first_lane and 1 for other routes. If p_first_lane is
+-- null, every turn is 0. `limited` lists the ids of the routes whose lane has a limit, and `gates`
+-- lists the gates of these lanes in the same order.
 drop function if exists ff._read_covered_routes;
 create function ff._read_covered_routes(
   p_namespace     text,

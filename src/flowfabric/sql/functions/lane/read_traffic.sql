@@ -1,9 +1,10 @@
 -- Read how busy the lanes are: how many executions wait, are delayed or run, and how many were
 -- submitted, completed, retried or failed in the last p_window.
 --
--- The call reads a bounded number of rows, so it may be made every second. A flag is_more_… is
--- true if a count may be too low for this reason. `waiting` counts each route, and `in_line`
--- counts each line, up to 10 * p_limit / (number of routes), but at least up to 100.
+-- The call reads a bounded number of rows, so it can be made every second. A flag is_more_… is true
+-- if a count may be too low for this reason. `waiting` adds up the counts of the routes of the
+-- lane, and `in_line` adds up the counts of its lines. The count of a route or of a line stops at
+-- 10 * p_limit / (number of all routes), or at 100 if that is more.
 --
 -- `delayed` and `active` are counted among the p_limit executions with the earliest due_at. Up to
 -- p_limit executions that can be reclaimed count as active, too.

@@ -1,15 +1,14 @@
--- Set the options of a lane: how many of its executions run at once, how many start in a time
--- window, and how fair keys take turns.
+-- Set the options of a lane: how many of its executions run at the same time, how many start in a
+-- time window, and how fair keys take turns.
 --
--- p_options is a JSON object. `concurrency` is how many executions of the lane run at once. `rate`
--- is how many start in a window of `rate_window_ms` milliseconds. `weights` maps a fair key to its
--- number of turns (1 to 100); a key without a weight gets one turn. `fair_by` is the name of the
--- argument by which executions take turns. Submitters compute the fair keys and pass them as
--- fair_key.
+-- p_options is a JSON object. `concurrency` is how many executions of the lane run at the same
+-- time. `rate` is how many start in a window of `rate_window_ms` milliseconds. `weights` maps a
+-- fair key to its number of turns (1 to 100); a key without a weight gets one turn. `fair_by` is
+-- the name of the argument by which executions take turns. Submitters compute the fair keys and
+-- pass them as fair_key.
 --
--- If p_is_declared is true, the code of an app sets the options. p_options then holds all of them
--- and replaces the options that were declared before. The call creates the lane if it does not
--- exist.
+-- If p_is_declared is true, the code of an app sets the options. p_options then has all options and
+-- replaces the options that were declared before. The call creates the lane if it does not exist.
 --
 -- If p_is_declared is false, an operator sets the options. The operator cannot set `fair_by`. An
 -- omitted field keeps the value in force, and a null field removes the value. After such a call,

@@ -1,11 +1,12 @@
 -- Lock the executions of a batch and judge the fence that the caller presents for each. All rules
 -- about fences, busy rows and repeated calls are here and nowhere else.
 --
--- Rows are locked in id order, without waiting. Only a call for a single row may wait (p_wait).
+-- Rows are locked in id order, without waiting. If p_wait is true, a call for a single row waits
+-- for that row.
 --
--- The lease id is compared first. For the current lease, expiry, epoch and attempt are checked.
--- For an ended lease, the call is a repeat if the lease ended by the operation p_end; a repeat
--- gets the first answer. Any other lease is refused.
+-- The lease id is compared first. If it names the current lease, the call checks expiry, epoch and
+-- attempt. If it names an ended lease, and the operation p_end ended that lease, the call is a
+-- repeat and gets the first answer. Any other lease is refused.
 --
 -- After the deadline or the attempt timeout, the fence is refused, and the execution is settled
 -- here as by ff.expire_executions (T24, T23). The verdict is not_active. The detail has the

@@ -4,7 +4,7 @@
 -- not to have started. This is known if the execution has crashed before, and if the worker
 -- reports starts but has not reported this start.
 --
--- After the third crash in a row, and after each further crash, the execution waits before it may
+-- After the third crash in a row, and after each further crash, the execution waits before it can
 -- be reclaimed. The wait grows with each crash. It is shortened by up to a half, by an amount that
 -- depends on the id and the epoch of the execution. So executions that crashed together are not
 -- reclaimed together.

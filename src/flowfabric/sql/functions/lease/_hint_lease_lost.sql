@@ -1,4 +1,4 @@
--- Hint to holders that their leases have just been taken away, so that they stop at once. A hint
+-- Hint to holders that their leases have just been taken away, so that the holders stop. A hint
 -- names only the worker instance, because every role that can connect can read hints. The caller
 -- has ended the leases.
 drop function if exists ff._hint_lease_lost;

@@ -1,8 +1,8 @@
 -- Mark expired leases, so that the next claim can reclaim their executions.
 --
--- A renewal usually leaves due_at as it is, so a row may be due before its lease expires. This
--- call sets a later due_at for such a row. due_in is the time until the next row is due; a caller
--- may sleep that long.
+-- A renewal usually leaves due_at as it is, so a row can be due before its lease expires. This call
+-- sets a later due_at for such a row. due_in is the time until the next row is due; a caller can
+-- sleep that long.
 --
 -- Moves:    active leased -> active lease_expired_reclaimable (T19)
 -- Refuses:  WF001 invalid_input

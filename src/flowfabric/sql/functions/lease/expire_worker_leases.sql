@@ -1,5 +1,5 @@
--- Mark the leases of one worker instance as expired now. Call it only if the instance is dead. If
--- the instance is alive after all, its next call is refused.
+-- Mark the leases of one worker instance as expired now. Call this function only if the instance is
+-- dead. If the instance is alive after all, its next call is refused.
 --
 -- No index leads from a worker to its leases. So the call scans the executions that have a due_at,
 -- earliest first, and may have to scan all of them.

@@ -2,15 +2,16 @@
 -- this way.
 --
 -- The attempt is interrupted and resumes with the next claim. This costs neither a retry nor a
--- reclaim. Returns a row for every lease that this call did not release. No row means that it
--- released them all.
+-- reclaim. Returns a row for every lease that this call did not release. No row means that all were
+-- released.
 --
 -- Moves:    active -> runnable eligible, attempt interrupted (T15); an expired lease is marked as
 --           expired (T19); an overdue execution is settled as by ff.expire_executions (T24, T23,
 --           T5, T4, T18)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · duplicate · not_active
 --           · lease_revoked · lease_expired · stale_lease · invalid
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting; if p_wait is true, waits up to 2 s for the
+--           only item
 -- Repeat:   with the lease that was given up, the answer is `released` again
 -- Rights:   app
 drop function if exists ff.release_leases;

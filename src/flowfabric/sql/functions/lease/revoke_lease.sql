@@ -1,8 +1,8 @@
 -- Revoke the lease of a running execution. The next claim reclaims the execution.
 --
 -- p_expected_lease_id and p_worker_instance_id are optional. If the execution has another lease or
--- another holder by now, nothing happens, and the answer says why. The holder's process gets a
--- hint at once.
+-- another holder by now, nothing happens, and the answer says why. The holder's process gets a hint
+-- immediately.
 --
 -- Moves:    active leased -> active lease_revoked (T20)
 -- Refuses:  WF001 invalid_input · WF301 not_found

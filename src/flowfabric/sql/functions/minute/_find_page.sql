@@ -1,13 +1,13 @@
 -- Find the next page of events after a cursor, without reading its events. Also return the cursor
 -- after the page.
 --
--- The page consists of whole transactions. It has the transactions whose ids are above last_xid
--- and at most `cut`. It also has the transactions that were unfinished at the cursor and have
--- committed since.
+-- The page consists of whole transactions. It has the transactions whose ids are above last_xid and
+-- at most `cut`. It also has the transactions that were unfinished when the cursor was made and
+-- have committed since.
 --
--- Transaction ids do not follow the order of commits. So a page may have an event of an execution
--- while an earlier event of this execution comes in a later page. For counting events this does
--- not matter.
+-- Transaction ids do not follow the order of commits. So a page can have an event of an execution
+-- while an earlier event of this execution comes in a later page. For counting events this does not
+-- matter.
 drop function if exists ff._find_page;
 create function ff._find_page(
   p_partition_key smallint,

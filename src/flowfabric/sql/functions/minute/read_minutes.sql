@@ -1,8 +1,8 @@
 -- Read the counts of events between two instants, by lane, task and kind, with their latencies.
 --
--- Without p_step, each count covers the whole time from p_since to p_until. With p_step, the time
--- is divided into parts of that length, beginning at p_since, and each part has its own counts. A
--- minute is counted as a whole if it begins at p_since or later, and before p_until.
+-- If p_step is null, each count covers the whole time from p_since to p_until. If p_step is given,
+-- the time is divided into parts of that length, beginning at p_since, and each part has its own
+-- counts. A minute is counted as a whole if it begins at p_since or later, and before p_until.
 --
 -- If p_is_total is true, the counts of all lanes and tasks are added up, and the answer has no
 -- latencies.

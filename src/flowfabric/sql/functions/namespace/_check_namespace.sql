@@ -2,8 +2,8 @@
 -- first.
 --
 -- A login that is bound to a namespace (ff.namespace_grant) may use only that namespace. Any other
--- login may use every namespace. Null means all namespaces at once; only an operator may pass it.
--- The login is session_user, which `set role` does not change.
+-- login may use every namespace. A null namespace means all namespaces together; only an operator
+-- may pass null. The login is session_user, which `set role` does not change.
 drop function if exists ff._check_namespace;
 create function ff._check_namespace(p_namespace text)
 returns void

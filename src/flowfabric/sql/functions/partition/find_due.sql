@@ -4,9 +4,9 @@
 -- Each of p_kinds names one kind of work:
 -- `timer`: executions with a delay, a lease, a deadline or an attempt timeout.
 -- `wake`: ends to propagate.
--- `flow_cancel`: members of cancelled flows to cancel.
--- `sibling`: siblings of decided groups to cancel.
--- `route`: executions blocked because no capable worker is alive.
+-- `flow_cancel`: members to cancel, because their flow is cancelled.
+-- `sibling`: siblings to cancel, because their group is decided.
+-- `route`: executions that are blocked because no capable worker is alive.
 -- `gate`: gates, lines and tickets to bring up to date.
 -- `signal`: signals to notice.
 -- `suspension`: suspensions that time out.

@@ -2,7 +2,7 @@
 -- execution in each. Other partitions have no row in the answer.
 --
 -- Every argument means the same as in ff.claim_executions. The answer is only a hint: another
--- worker may claim the executions first, or they may be granted to another worker.
+-- worker may claim the executions first, or the executions may be granted to another worker.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF501 forbidden

@@ -6,14 +6,14 @@
 -- transaction has locked a gate of a candidate, the candidate stays as it is.
 --
 -- `closed` lists the gates and budgets that refused a candidate. `filled` lists the budgets in
--- `closed`, and the gates in `closed` that have no free slot. They also refuse an execution that
--- resumes its attempt. All other gates in `closed` refuse only new starts.
+-- `closed`, and the gates in `closed` that have no free slot. These budgets and gates also refuse
+-- an execution that resumes its attempt. All other gates in `closed` refuse only new starts.
 --
--- p_picked are executions that the claim has admitted before and will lease. p_locked are the
--- gates that this transaction has locked. A null p_locked means that the transaction has locked no
--- gate; then this call may wait for gates.
+-- p_picked are executions that the claim has admitted before and will lease. p_locked are the gates
+-- that this transaction has locked. A null p_locked means that the transaction has locked no gate;
+-- only then this call waits for gates.
 --
--- A candidate under several quotas may be refused again and again. After five refusals it makes
+-- A candidate under several quotas can be refused again and again. After five refusals it makes
 -- reservations at gates of its other quotas, where there is room. It can reserve a start
 -- (ff.gate.start_for) and a slot (ff.gate.reserved_for). No other execution gets a reserved start
 -- or slot. A gate keeps at most one start and one slot reserved.

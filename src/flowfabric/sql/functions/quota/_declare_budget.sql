@@ -1,6 +1,6 @@
--- Store the limits that code declares for a budget, if it declares any. Returns whether the budget
--- exists. A declaration replaces limits that code declared before. It never changes limits that an
--- operator set.
+-- Store the limits that an item of ff.register_gates declares for a budget. An item without limits
+-- stores nothing. Returns whether the budget exists. A declaration replaces limits that were
+-- declared before. It never changes limits that an operator set.
 drop function if exists ff._declare_budget;
 create function ff._declare_budget(
   p_namespace     text,

@@ -1,8 +1,8 @@
 -- Remove at most p_limit open lines in which no execution waits, and return how many were removed.
 -- A null namespace means all namespaces.
 --
--- A line that another transaction has locked stays. A submit or a claim locks a line when it puts
--- an execution into the line.
+-- A line is not removed while another transaction has locked it. A submit or a claim locks a line
+-- before it puts an execution into the line.
 drop function if exists ff._drop_lines;
 create function ff._drop_lines(
   p_partition_key smallint,

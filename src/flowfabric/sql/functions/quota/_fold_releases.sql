@@ -2,7 +2,7 @@
 -- Return the gates that this call has locked. Gates that another transaction has locked are
 -- skipped.
 --
--- A release is a slot that was given back. A gate with a rate may also have room again because time
+-- A release is a slot that was given back. A gate with a rate can also have room again because time
 -- has passed.
 --
 -- If p_routes is given, and at most 100 lines of these routes are closed, the call looks only at

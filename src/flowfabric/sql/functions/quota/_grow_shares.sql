@@ -1,11 +1,11 @@
--- Give partitions the part of a limit that no partition has or uses. Return the size of that part.
--- p_wanting lists the partitions whose shares may grow; null means all partitions. The part is
--- divided evenly, and the smallest shares get the remainder. The caller has locked the quota, and
--- the gate in all partitions.
+-- Divide the unassigned part of a limit among partitions, and return the size of this part. The
+-- unassigned part is the limit minus the shares of all partitions. p_wanting lists the partitions
+-- whose shares can grow; null means all partitions. The part is divided evenly, and the smallest
+-- shares get the remainder. The caller has locked the quota, and the gate in all partitions.
 --
--- A partition whose share has shrunk may still run more executions than its share. In that case the
--- number of its running executions counts instead of its share, so that all partitions together
--- never exceed the limit.
+-- A partition whose share was lowered may still run more executions than its share. In that case
+-- the number of its running executions is subtracted instead of its share, so that all partitions
+-- together never exceed the limit.
 drop function if exists ff._grow_shares;
 create function ff._grow_shares(
   p_gate_id     bigint,

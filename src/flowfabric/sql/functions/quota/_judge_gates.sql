@@ -1,6 +1,7 @@
--- Judge the quotas and budgets of submitted items. The verdict is `unknown_gate` if an item names
--- ids that are not registered; the detail lists these ids. Otherwise the verdict is `limit_reached`
--- if the item names a quota with overflow `refuse` that has no room. Other items get no verdict.
+-- Judge the quotas and budgets of submitted items. If an item names gates that are not registered,
+-- the verdict is `unknown_gate`, and the detail lists the ids of these gates. Otherwise, if the
+-- item names a quota that has no room and whose overflow is `refuse`, the verdict is
+-- `limit_reached`. Other items get no verdict.
 --
 -- An item whose idempotency key is already stored does not get `limit_reached`. It is probably a
 -- duplicate, and nothing is stored for a duplicate.

@@ -2,8 +2,8 @@
 -- all these quotas. If the call changes fewer than two quotas, lock nothing: ff._declare_quota
 -- takes the locks of a single quota in the right order.
 --
--- A claim locks its gates in id order, and so does this call. If it locked the gates quota by quota
--- instead, a claim and this call could wait for each other.
+-- A claim locks its gates in id order, so this call locks gates in id order, too. If this call
+-- locked the gates of one quota after another, a claim and this call could wait for each other.
 --
 -- Locks: quotas in name order, then gates by partition and id; waits for each
 drop function if exists ff._lock_declared_quotas;

@@ -1,7 +1,7 @@
 -- Lock gates in id order, and return the gates that were locked. If p_wait is true, the call waits
 -- for each gate. Otherwise gates that other transactions have locked are skipped.
 --
--- A call may wait only if its transaction has not yet locked a gate with a higher id in the same
+-- Pass true only if the transaction has not yet locked a gate with a higher id in the same
 -- partition. So two transactions never wait for each other.
 drop function if exists ff._lock_gates;
 create function ff._lock_gates(p_partition_key smallint, p_gate_ids bigint[], p_wait boolean)

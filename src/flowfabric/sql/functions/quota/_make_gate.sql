@@ -1,6 +1,6 @@
 -- Create the gate of one key of a quota, unless the gate exists. The new gate gets the limits in
--- force; with several partitions, only this partition's share of them. To create a gate, the call
--- locks the quota, and waits for the lock.
+-- force. If there are several partitions, it gets only this partition's share of the limits. To
+-- create a gate, the call locks the quota, and waits for the lock.
 --
 -- Refuse the call with route_collision if another gate has the same id. If the number of partitions
 -- was raised meanwhile, the call fails with SQLSTATE 40001 and can be repeated.

@@ -1,4 +1,4 @@
--- Give back one slot of each gate in p_gate_ids; a gate may be listed several times. The call
+-- Give back one slot of each gate in p_gate_ids; a gate can be listed several times. The call
 -- inserts rows into ff.gate_release and locks nothing. It sends a hint to the workers of routes
 -- that have executions in the lines of these gates: at most 10 routes for each gate, and 50 routes
 -- in all.

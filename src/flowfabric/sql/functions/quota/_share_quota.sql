@@ -1,12 +1,13 @@
 -- Fit the shares of a quota's gates to the limits in force. p_key chooses the gate of one key; null
--- means all keys. The caller has locked the quota, and writes the shares to the gates afterwards.
--- With one partition there is nothing to do.
+-- means all keys. The caller has locked the quota. After this call, the caller writes the shares to
+-- the gates. If there is only one partition, the call does nothing.
 --
--- If a limit was lowered, all shares shrink in proportion. If some partitions still run more
--- executions than their shares, the unused shares of other partitions shrink further
--- (_fit_shares). So no execution starts while more executions run than the new limit allows. If a
--- limit was raised, shares grow by the part of the limit that no partition has or uses. A limit
--- that did not exist before is divided evenly.
+-- If a limit was lowered, the call lowers all shares in proportion. If a partition still runs more
+-- executions than its new share, the call lowers the unused shares of other partitions further
+-- (_fit_shares). So no execution starts while more executions run than the new limit allows.
+--
+-- If a limit was raised, the call divides the difference evenly among all shares (_grow_shares). A
+-- limit that did not exist before is divided evenly, too.
 --
 -- Locks: the gates by partition and id; waits for each
 drop function if exists ff._share_quota;

@@ -1,5 +1,5 @@
--- Move unused shares of limits to the partitions in which executions wait. This is a reconciler.
--- With one partition there is nothing to do.
+-- Move unused shares of limits to the partitions in which executions wait. This is a reconciler. If
+-- there is only one partition, the call does nothing.
 --
 -- For each gate for which executions wait, a call does one of two things. If a part of the limit
 -- belongs to no partition, the call gives that part to the partitions in which executions wait.

@@ -1,9 +1,9 @@
 -- Create a quota: a limit on the executions that name it.
 --
--- p_concurrency is how many executions may run at once. p_rate is how many may start in any
--- p_rate_window. Null means no limit. If p_is_keyed is true, the limits apply to each value of the
--- key separately. p_overflow says what happens to a submission that finds no room: with `queue` the
--- execution is stored and waits, with `refuse` the submission is refused.
+-- p_concurrency is how many executions may run at the same time. p_rate is how many may start in
+-- any p_rate_window. Null means no limit. If p_is_keyed is true, the limits apply to each value of
+-- the key separately. p_overflow says what happens to a submission that finds no room: `queue`
+-- means that the execution is stored and waits, `refuse` that the submission is refused.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,9 +1,8 @@
--- Delete a quota, and all limits that an operator set for it. From then on, the quota has no
--- effect.
+-- Delete a quota, and all limits that an operator set for it. After that, the quota has no effect.
 --
--- The gates of the quota stay, without limits. The next claims start the executions that wait in
--- the lines of these gates. If a quota of the same name is created later, executions that named the
--- old quota count at the new quota, too.
+-- The gates of the quota stay, without limits. The executions that wait in the lines of these gates
+-- start with the next claims. If a quota of the same name is created later, executions that named
+-- the old quota count at the new quota, too.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

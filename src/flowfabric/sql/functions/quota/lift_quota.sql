@@ -1,9 +1,9 @@
 -- Remove the limits that an operator set for a quota with ff.set_quota, for one key or for all
 -- keys.
 --
--- With p_key, the limits that an operator set for all keys apply to this key again. If there are
--- none, the declared limits apply. Without p_key, the declared limits apply again; limits that an
--- operator set for single keys stay.
+-- If p_key is given, the limits that an operator set for all keys apply to this key again. If there
+-- are none, the declared limits apply. If p_key is null, the declared limits apply to all keys
+-- again, except to keys for which an operator set separate limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found

@@ -1,9 +1,9 @@
 -- List the gates of a quota in one partition with their counters, by key in byte order.
 --
 -- `concurrency` and `rate` are the shares that this partition has of the limits.
--- `whole_concurrency` and `whole_rate` are the limits in force for the key; all partitions
--- together may use them. If an operator set these limits, is_set is true, and reason, changed_by
--- and changed_at say why, by whom and when.
+-- `whole_concurrency` and `whole_rate` are the limits in force for the key, for all partitions
+-- together. If an operator set these limits, is_set is true, and reason, changed_by and changed_at
+-- say why, by whom and when.
 --
 -- `running` counts the slots that are taken, by leases and by ff.check_admission. `tickets` counts
 -- the slots of ff.check_admission alone. `started` counts the starts within the last rate_window.

@@ -2,8 +2,8 @@
 -- not listed. If p_quota is given, only quotas of that name are listed.
 --
 -- The columns concurrency, rate and rate_window are the limits for every key that has no limits of
--- its own. is_set says whether an operator set these limits; otherwise they are the declared ones.
--- keys_set counts the keys for which an operator set separate limits.
+-- its own. is_set says whether an operator set these limits; otherwise these are the declared
+-- limits. keys_set counts the keys for which an operator set separate limits.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

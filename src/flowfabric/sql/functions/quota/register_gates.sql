@@ -3,10 +3,10 @@
 -- p_gates is a JSON array with one object per item. Every object has kind (quota or budget), name,
 -- and key (text; left out for a quota or budget without keys).
 --
--- An item may declare its quota or budget. The declaration of a quota has concurrency, rate,
+-- An item can declare its quota or budget. The declaration of a quota has concurrency, rate,
 -- rate_window_ms and overflow. If an item has is_keyed but no key, it declares a quota with keys
--- and registers no gate. The declaration of a budget has limits (an object that maps a dimension
--- to {hard, soft}), on_exceed, and either period (hour, day, week, month) with zone, or period_ms.
+-- and registers no gate. The declaration of a budget has limits (an object that maps a dimension to
+-- {hard, soft}), on_exceed, and either period (hour, day, week, month) with zone, or period_ms.
 --
 -- An item without a declaration must name an existing quota or budget. A declaration creates the
 -- quota or budget, or replaces its declared limits. It never changes limits that an operator set.

@@ -4,7 +4,7 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input
--- Locks:    the gate, only with p_is_unused; then the ticket; waits up to 2 s for each
+-- Locks:    the gate, only if p_is_unused is true; then the ticket; waits up to 2 s for each
 -- Repeat:   `released` again; nothing is given back twice
 -- Rights:   app
 drop function if exists ff.release_admission;

@@ -1,9 +1,9 @@
--- Set the limits of a quota, for one key or for all keys. They override the declared limits until
--- ff.lift_quota is called.
+-- Set the limits of a quota, for one key or for all keys. These limits override the declared limits
+-- until ff.lift_quota is called.
 --
 -- A null argument keeps the limit that is in force now. p_clear names limits to remove
--- (concurrency, rate). The limits for one key override the limits for all keys. The next claims
--- start waiting executions that now have room. Running executions are never stopped.
+-- (concurrency, rate). The limits for one key override the limits for all keys. Waiting executions
+-- that now have room start with the next claims. Running executions are never stopped.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF306 quota_not_found

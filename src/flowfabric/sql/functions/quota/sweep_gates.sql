@@ -1,4 +1,4 @@
--- Bring gates and their lines up to date where no claim has done so. This is a reconciler.
+-- Bring gates and their lines up to date, if no claim has done this. This is a reconciler.
 --
 -- The call ends tickets of ff.check_admission that have expired, and subtracts releases (slots that
 -- were given back) from the counters of gates. It opens the lines of gates and budgets that have

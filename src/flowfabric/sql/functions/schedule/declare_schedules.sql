@@ -10,10 +10,10 @@
 -- If an orphaned schedule is declared again, or if the rule of a schedule has changed, the
 -- schedule continues at its time in p_next_ats. A paused schedule stays paused.
 --
--- p_anchor_ats are the instants from which the intervals in p_everys are counted. The instant of
--- an existing schedule is replaced only if the rule of the schedule has changed. If its item of
--- p_are_anchored is true, another instant counts as a change of the rule. Arrays whose default is
--- null may be omitted.
+-- p_anchor_ats are the instants from which the intervals in p_everys are counted. The instant of an
+-- existing schedule is replaced only if the rule of the schedule has changed. If the item of the
+-- schedule in p_are_anchored is true, another instant is a change of the rule. Arrays whose default
+-- is null can be omitted.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -11,11 +11,11 @@
 -- {"waitpoint": ID} needs one signal that was sent to the waitpoint. If the condition also has a
 -- "name", the signal must have this name.
 --
--- {"every": CONDITIONS} needs all the conditions. One signal may satisfy several of them.
+-- {"every": CONDITIONS} needs all the conditions. One signal can satisfy several of them.
 --
--- {"at_least": N, "of": CONDITIONS} needs N signals, each for one of the conditions. With
--- "distinct": "waitpoints", at most one signal for each name or waitpoint counts. With "distinct":
--- "sources", at most one signal from each source counts.
+-- {"at_least": N, "of": CONDITIONS} needs N signals, each for one of the conditions. If the
+-- condition also has "distinct": "waitpoints", at most one signal for each name or waitpoint
+-- counts. If it has "distinct": "sources", at most one signal from each source counts.
 --
 -- {"approve": N, "deny": M, "of": WAITPOINTS} needs N approvals or M rejections. Only the first
 -- answer at each waitpoint counts.

@@ -1,4 +1,4 @@
--- Enforce a batch of fences in which several items may belong to one execution.
+-- Enforce a batch of fences in which several items can belong to one execution.
 --
 -- Only the first item of an execution is judged. An item with the same fence gets the same verdict.
 -- An item with another fence is `busy`. Locks are taken as in ff._enforce_leases.

@@ -2,10 +2,10 @@
 -- taken. Returns a row for every item.
 --
 -- A wait is a step of kind `wait`. Like every step, it is identified by its name and occurrence.
--- Its timeout begins when the wait is first opened. If signals satisfy the wait, they are its
--- answer, even after the timeout. A wait times out at once if its condition can no longer be
--- satisfied, because waitpoints that the condition needs are closed. Only the holder of the lease
--- can take an answer. A signal is taken at most once.
+-- Its timeout begins when the wait is first opened. If signals satisfy the wait, these signals are
+-- its answer, even after the timeout. If waitpoints that the condition needs are closed, so that
+-- the condition can no longer be satisfied, the wait times out immediately. Only the holder of the
+-- lease can take an answer. A signal is taken at most once.
 --
 -- An item that is not refused has one of four outcomes. `taken`: the answer was taken, now or
 -- earlier, and taken_as says what it was (signals, timeout or operator). `ready`: signals have
@@ -17,7 +17,8 @@
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting; if p_wait is true, waits up to 2 s for the
+--           only item
 -- Repeat:   if the answer was taken, the same answer again; otherwise the wait is judged again
 -- Rights:   app
 drop function if exists ff.ask_waits;

@@ -1,12 +1,12 @@
 -- Deliver one signal, given as JSON, in the caller's transaction. The signal is sent if and only if
--- the transaction commits. The call works like ff.deliver_signals with p_is_transactional and locks
--- no execution. Database drivers that cannot pass arrays may also use this function.
+-- the transaction commits. The call works like ff.deliver_signals with p_is_transactional true, and
+-- locks no execution. Database drivers that cannot pass arrays can use this function, too.
 --
 -- The signal is an object with execution_id, signal_id, name, payload_base64, payload_encoding,
--- dedup_key, source_type, source_identity and schema_id. Returns {"database": …, "outcome": …} with
--- signal_id, effect and detail. p_database is the name of the intended database, from an earlier
--- answer; if this is another database, the outcome is `invalid`. A call without a signal only
--- returns the name of this database.
+-- dedup_key, source_type, source_identity and schema_id. The answer is an object with database,
+-- outcome, signal_id, effect and detail. p_database is the name of the intended database, from an
+-- earlier answer; if this is another database, the outcome is `invalid`. A call without a signal
+-- only returns the name of this database.
 --
 -- Moves:    nothing; ff.notice_signals wakes the execution after the commit
 -- Refuses:  WF001 invalid_input · as outcome: busy · duplicate · not_found · not_signalable

@@ -1,16 +1,16 @@
 -- Deliver signals to executions, by name or by the token of a waitpoint. Each signal is stored,
 -- and is taken at most once. Returns a row for every item.
 --
--- The first wait that asks for a signal by name takes it, now or later. Such a wait asks for the
--- name itself, or for an open waitpoint that has the name as its key. A token is the whole
--- address: it contains the execution id and the partition. Every wrong token gets the answer
+-- A signal that was sent by name is kept until a wait takes it. A wait can take it if the wait asks
+-- for the name, or for an open waitpoint whose key is the name. A token is the whole address of a
+-- waitpoint: it contains the execution id and the partition. Every wrong token gets the answer
 -- invalid_token. No answer reveals anything about the execution before the token is verified. The
 -- source of a signal by token is always `token`.
 --
 -- The sender makes the id of a signal. A second signal with the same id is a duplicate. So is a
 -- second signal with the same name and dedup key. An approver answers once: the same answer again
 -- is a duplicate, a different answer is refused. A signal reaches the waitpoint of an approval only
--- by its token, never by its name.
+-- by token, never by name.
 --
 -- If a suspended execution can continue now, it is woken. A sender never waits for the row of an
 -- execution. If the row is locked, or if p_is_transactional says that the call is part of the
@@ -23,10 +23,10 @@
 -- with the schema, and nothing is stored. The type of a wait applies only to the signals that the
 -- wait still needs, not to later signals.
 --
--- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if
--- an earlier item of the call has the same execution and name, and p_schema_ids does not name the
+-- The answer is `busy` if another open transaction uses the same dedup key. It is also `busy` if an
+-- earlier item of the call has the same execution and name, and p_schema_ids does not name the
 -- schema that an open wait expects. In that case the wait may take the earlier item, and this item
--- may be for a later wait. Repeat a busy item alone, with p_wait.
+-- may be for a later wait. Repeat a busy item alone, with p_wait true.
 --
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · per item: busy · duplicate (signal_id) · not_found
@@ -34,7 +34,7 @@
 --           signals) · payload_too_large (64 KiB) · invalid_token · token_expired
 --           · waitpoint_closed · already_answered (decision) · schema_required (schema_id,
 --           document) · invalid (field, problem)
--- Locks:    executions in id order, skipping locked ones; none with p_is_transactional
+-- Locks:    executions in id order, skipping locked ones; none if p_is_transactional is true
 -- Repeat:   `duplicate`, with the id of the stored signal; `token_expired` if the token has expired
 --           since
 -- Rights:   app

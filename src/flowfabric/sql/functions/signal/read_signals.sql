@@ -6,12 +6,12 @@
 -- says which transactions the reader has already read. The cursor null reads from the beginning.
 -- The cursor `now` reads nothing, and returns the cursor of this moment.
 --
--- A page holds signals of one generation. Older generations are complete, so all their rows are
--- visible. When a generation is read to its end, the next one follows.
+-- A page has signals of one generation only. Older generations are complete, so all their rows are
+-- visible. When a generation is read to its end, the next page continues with the next generation.
 --
--- A page never splits a transaction, so it may hold more than p_limit signals. The last row of a
--- page has no signal, only the next cursor. Signals are trimmed with their execution. A reader does
--- not learn of trimmed signals.
+-- A page never splits a transaction, so a page can have more than p_limit signals. The last row of
+-- a page has no signal, only the next cursor. Signals are trimmed with their execution. A reader
+-- does not learn of trimmed signals.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server

@@ -1,8 +1,9 @@
 -- Record one completed step, given as JSON. The call works like ff.record_steps.
 --
--- This function is for database drivers that cannot pass arrays, and for transactional steps, whose
--- own writes and record commit together. Call this function last in a transaction, because it locks
--- the execution until the transaction ends.
+-- This function is for database drivers that cannot pass arrays. It is also for transactional
+-- steps: the record of the step and the writes of the step commit in one transaction. Call this
+-- function at the end of the transaction, because it locks the execution until the transaction
+-- ends.
 --
 -- The step is an object with execution_id, lease_id, epoch, attempt_id, name, occurrence, position,
 -- is_sequential, follows, value_base64, encoding and code_version. The answer is an object with

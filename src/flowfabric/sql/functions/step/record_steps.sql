@@ -2,23 +2,24 @@
 -- every item.
 --
 -- A step is identified by its name and its occurrence: the number of earlier steps with that name.
--- The first writer wins, and a later writer gets the stored value. A call may record several steps
+-- The first writer wins, and a later writer gets the stored value. A call can record several steps
 -- of one execution, all with the same fence.
 --
 -- The kind `failure` is for a step that failed without ending its handler; its value describes the
 -- failure. The value of a step of kind `now` is the time at which the database recorded the step.
 -- The value of a step of kind `sleep` is the time at which the sleep is over.
 --
--- If a code version is given, the execution moves to the route with that version. From then on only
--- workers that serve the version claim the execution. `unknown_route` asks the caller to register
--- that route first.
+-- If a code version is given, the execution moves to the route with that version. After that, only
+-- workers that serve the version claim the execution. If that route is not registered, the outcome
+-- is `unknown_route`; the caller must register the route first.
 --
 -- Moves:    only if the caller is late: an overdue execution is settled as by ff.expire_executions
 --           (T24, T23, T5, T4, T18); an expired lease is marked as expired (T19)
 -- Refuses:  WF001 invalid_input · per item: busy · not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · unknown_route (namespace, lane, task, capabilities)
 --           · invalid (field, problem)
--- Locks:    executions in id order, without waiting; with p_wait and one item, waits up to 2 s
+-- Locks:    executions in id order, without waiting; if p_wait is true, waits up to 2 s for the
+--           only item
 -- Repeat:   `exists`, with what the first call stored, if the caller still has the lease
 -- Rights:   app
 drop function if exists ff.record_steps;

@@ -1,5 +1,5 @@
--- Return how deep objects and lists are nested in a value: 0 for a value that is neither, 1 for a
--- list of numbers.
+-- Return how deep objects and lists are nested in a value: 0 for a number or a text, 1 for a list
+-- of numbers, 2 for a list of such lists.
 drop function if exists ff._json_depth;
 create function ff._json_depth(p_value jsonb)
 returns integer

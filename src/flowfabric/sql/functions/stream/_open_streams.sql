@@ -1,10 +1,10 @@
 -- Open streams for leases that append for the first time. A stream that another call has locked is
 -- not opened. The caller has locked the executions and checked the fences.
 --
--- p_bases has the base of each execution: the number of journal entries when the run of the
--- handler began. The run sends again all frames whose position is the base or higher. If the
--- stream already has frames of the same generation at these positions, this call writes a rewind,
--- which keeps only the frames before them.
+-- p_bases has the base of each execution: the number of journal entries when the run of the handler
+-- began. The run sends again all frames whose position is the base or higher. If the stream already
+-- has frames of the same generation at these positions, this call writes a rewind, which keeps only
+-- the frames before these positions.
 drop function if exists ff._open_streams;
 create function ff._open_streams(
   p_partition_key smallint,

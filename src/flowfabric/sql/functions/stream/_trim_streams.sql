@@ -1,10 +1,11 @@
--- Remove the oldest chunks of streams that have more frames than they may keep. The caller has
--- locked the streams.
+-- Remove the oldest chunks of streams that have more frames than they keep. The caller has locked
+-- the streams.
 --
 -- The newest best-effort frames stay, as many as kept_frames says. The newest 64 summary frames
--- stay, too. Durable frames are removed only if the stream policy limits their number. They stay
--- until the stream exceeds the limit by a tenth, and by at least 64 frames. Their removal raises
--- the floor of the stream, which tells readers that frames are gone.
+-- stay, too. If the stream policy limits the number of durable frames, the oldest of them are
+-- removed, too. This happens only when their number is over the limit by 64, or by a tenth of the
+-- limit if a tenth is more than 64. Removing durable frames raises the floor of the stream, which
+-- tells readers that frames are gone.
 --
 -- Only whole chunks are removed, so a few more frames may stay.
 drop function if exists ff._trim_streams;

@@ -1,18 +1,18 @@
 -- Append frames to the streams of running executions, in chunks. Returns a row for every chunk.
 --
--- A chunk holds the frames that one lease appends in one mode. The mode is `durable`, `summary` or
--- `best_effort`. The payload of a summary frame is a JSON merge patch, which is applied to the
+-- A chunk consists of frames that one lease appends in one mode. The mode is `durable`, `summary`
+-- or `best_effort`. The payload of a summary frame is a JSON merge patch, which is applied to the
 -- summary of the execution. Of the best-effort frames only the newest are kept, about as many as
 -- arrive in twice the ttl (p_ttls).
 --
--- p_counts says how many frames each chunk has. The arrays of frames hold the frames of the first
--- chunk, then the frames of the second, and so on. Several chunks of one execution are appended in
--- their order.
+-- p_counts says how many frames each chunk has. The arrays of frames contain the frames of the
+-- first chunk, then the frames of the second chunk, and so on. Several chunks of one execution are
+-- appended in their order.
 --
 -- The frames of a lease are numbered from 0. p_first_nos is the number of the first frame of each
--- chunk. Frames whose numbers were stored before are skipped, so a call may be repeated. If frames
--- before the chunk were not stored, the outcome is `gap`. A lease must not have two appends at
--- once.
+-- chunk. Frames whose numbers were stored before are skipped, so a call can be repeated. If frames
+-- before the chunk were not stored, the outcome is `gap`. A lease must not have two appends at the
+-- same time.
 --
 -- p_positions is the number of journal entries when the frames were sent. p_bases is the number of
 -- entries when the run of the handler began. A new run sends some frames of earlier leases again:

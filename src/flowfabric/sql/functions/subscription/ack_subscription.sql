@@ -1,10 +1,10 @@
 -- Store the position of a subscription, and renew the lease. The consumer that has the lease calls
--- this. Without a cursor, the call only renews the lease.
+-- this. If p_cursor is null, the call only renews the lease.
 --
--- Acknowledgements of one lease are numbered from 1. If the number of a call is not higher than
--- the last stored number, the call only renews the lease. So a late repeat never puts the position
--- back. If the lease was released, if another consumer has taken it, or if the subscription was
--- reset, the answer is `subscription_lost`, and nothing is stored. A lease that has expired is
+-- Acknowledgements of one lease are numbered from 1. If the number of a call is not higher than the
+-- last stored number, the call only renews the lease. So a late repeat never puts the position
+-- back. If the lease was released, if another consumer has taken the lease, or if the subscription
+-- was reset, the answer is `subscription_lost`, and nothing is stored. A lease that has expired is
 -- renewed if no other consumer has taken it.
 --
 -- Moves:    nothing

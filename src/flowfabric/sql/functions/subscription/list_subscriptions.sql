@@ -1,5 +1,5 @@
--- List all subscriptions that are not webhooks, or one of them by name. ff.read_lags says how far
--- they are behind.
+-- List the subscriptions that are not webhooks. If p_name is given, only the subscription with that
+-- name is listed. ff.read_lags says how far each subscription is behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

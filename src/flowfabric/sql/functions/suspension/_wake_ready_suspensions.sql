@@ -1,5 +1,6 @@
--- Wake each suspended execution that has an answer to at least one of its waits (T18). Return the
--- woken executions. A timeout alone does not wake an execution here. The caller has locked the
+-- Wake each of the given executions if it is suspended and at least one of its waits has an answer
+-- (T18). Return the ids of the woken executions. If a wait has only timed out, this call does not
+-- wake the execution; ff.expire_suspensions applies the timeout. The caller has locked the
 -- executions, and has noticed their signals in an earlier statement.
 drop function if exists ff._wake_ready_suspensions;
 create function ff._wake_ready_suspensions(

@@ -1,11 +1,11 @@
--- Apply the timeouts of suspensions that are due. A reconciler calls this. due_in is the time until
--- the next timeout.
+-- Apply the due timeouts of suspensions. A reconciler calls this. due_in is the time until the next
+-- timeout.
 --
 -- The timeout behaviour of each suspension decides what happens. auto_resume wakes the execution;
 -- its handler then finds that its wait has timed out. fail, cancel and expire end the execution.
 -- escalate leaves the execution suspended, without a timeout, for an operator. If signals satisfy a
--- wait of the suspension before this call applies the timeout, they wake the execution, and the
--- timeout behaviour is not applied.
+-- wait of the suspension before this call applies the timeout, the signals wake the execution, and
+-- the timeout is not applied.
 --
 -- Moves:    suspended -> runnable eligible (T26) · suspended -> runnable eligible or delayed (T18)
 --           · suspended -> terminal failed, cancelled or expired (T25) · suspended -> suspended,

@@ -11,7 +11,7 @@
 -- Moves:    suspended -> runnable eligible or delayed (T18)
 -- Refuses:  WF001 invalid_input · WF222 not_suspended · WF301 not_found
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   with p_if_version, `already_applied`; without it, WF222 not_suspended, or a second
+-- Repeat:   if p_if_version is given, `already_applied`; otherwise WF222 not_suspended, or a second
 --           resume if the execution is suspended again
 -- Rights:   app
 drop function if exists ff.resume_execution;

@@ -3,9 +3,9 @@
 -- them). The same attempt then continues. If neither happens before the timeout, p_on_timeout
 -- applies.
 --
--- The holder has opened the waits with ff.ask_waits. If the suspension would end at once, the
--- answer is `already_satisfied`, and the holder keeps its lease. A suspension would end at once if
--- enough executions have ended, if p_until_at has come, or if a wait has an answer or has timed
+-- The holder has opened the waits with ff.ask_waits. If the suspension would end immediately, the
+-- answer is `already_satisfied`, and the holder keeps its lease. A suspension would end immediately
+-- if enough executions have ended, if p_until_at has come, or if a wait has an answer or has timed
 -- out.
 --
 -- The timeout of the suspension is the earliest of p_until_at and the timeouts of its waits.

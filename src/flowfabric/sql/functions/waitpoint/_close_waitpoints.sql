@@ -1,6 +1,6 @@
--- Close waitpoints of an execution. Their tokens are then no longer accepted. An open wait times
--- out if it can no longer be answered. Returns whether at least one of the waitpoints was open
--- before the call. The caller has locked the execution.
+-- Close waitpoints of an execution. Their tokens are then no longer accepted. If an open wait of
+-- the execution can no longer be answered, the wait times out now. Returns whether at least one of
+-- the waitpoints was open before the call. The caller has locked the execution.
 drop function if exists ff._close_waitpoints;
 create function ff._close_waitpoints(
   p_partition_key smallint,

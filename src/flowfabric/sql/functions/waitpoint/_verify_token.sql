@@ -1,7 +1,7 @@
 -- Verify the signature of a waitpoint's token. The column `word` is `verified`, `invalid_token` or
--- `token_expired`. The other columns are valid only with `verified`. Every wrong token costs the
--- same work and gets `invalid_token`. A token that is signed with an hmac key whose grace is over
--- gets `token_expired`. The function reads no table except ff.hmac_key.
+-- `token_expired`. The other columns are valid only if `word` is `verified`. Every wrong token
+-- costs the same work and gets `invalid_token`. A token that is signed with an hmac key whose grace
+-- is over gets `token_expired`. The function reads no table except ff.hmac_key.
 --
 -- PostgreSQL's base64 decoder ignores white space and trailing bits, so several texts decode to the
 -- same bytes. The decoded bytes are encoded again, and the result must equal the token.

@@ -2,8 +2,8 @@
 -- stay.
 --
 -- Closing a waitpoint does not wake the execution. If nobody can answer an open wait of the
--- execution any more, the call times out this wait at once. A handler that asks for the wait then
--- gets the timeout. If the execution is suspended, ff.expire_suspensions applies the timeout.
+-- execution any more, this wait times out now. A handler that asks for the wait then gets the
+-- timeout. If the execution is suspended, ff.expire_suspensions applies the timeout.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found · WF309 waitpoint_not_found

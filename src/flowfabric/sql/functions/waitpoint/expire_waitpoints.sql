@@ -1,5 +1,5 @@
--- Close waitpoints that have expired. A waitpoint no longer expires once a wait for it has been
--- opened. due_in is the time until the next waitpoint expires.
+-- Close waitpoints that have expired. Once a wait for a waitpoint was opened, the waitpoint no
+-- longer expires. due_in is the time until the next waitpoint expires.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,15 +1,16 @@
 -- List the open waitpoints of an execution in order of their ids, without their tokens.
 --
--- The state of an open waitpoint is `pending` until a wait for it is opened. From then on it is
--- `active`. Both are listed. If the execution has ended, no waitpoint is listed. p_after is the id
--- of the last row of the previous page.
+-- The state of an open waitpoint is `pending` before a wait for it was opened, and `active` after
+-- that. Waitpoints of both states are listed. If the execution has ended, no waitpoint is listed.
+-- p_after is the id of the last row of the previous page.
 --
 -- required_signal_names are the names of the signals that the waitpoint takes. For an approval they
--- are `approved` and `rejected`. Otherwise the open waits decide them. The list is empty if the
--- waitpoint takes every name.
+-- are `approved` and `rejected`. For any other waitpoint, the open waits decide which names. The
+-- list is empty if the waitpoint takes every name.
 --
--- token_fingerprint is the beginning of the digest in the token. With it, people can tell tokens
--- apart without seeing them. It is null if the key that signs the token no longer exists.
+-- token_fingerprint is the beginning of the digest in the token. People can use it to tell tokens
+-- apart without seeing them. token_fingerprint is null if the key that signs the token no longer
+-- exists.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF301 not_found

@@ -1,5 +1,6 @@
--- Install an hmac key with a secret that the caller chose. It becomes the current key. With the
--- same key, several databases accept the same tokens. A program may call this at every start.
+-- Install an hmac key with a secret that the caller chose. The key becomes the current key. If
+-- several databases have the same key, they accept the same tokens. A program can call this
+-- function at every start.
 --
 -- If a key with this name exists, nothing changes, and the answer is `already_seeded`. Otherwise,
 -- if there is any key other than `k1`, the call is refused: use ff.rotate_hmac_key instead.

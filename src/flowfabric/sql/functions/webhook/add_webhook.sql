@@ -1,13 +1,13 @@
 -- Create a webhook: a subscription whose events workers post to a URL. Returns the secret that
--- signs its posts.
+-- signs the posts of this webhook.
 --
 -- The database makes the secret and returns it once, so that no parameter and no log contains it. A
 -- second call with the same name and webhook id replaces the secret, because the caller may not
 -- have received the first one. The second call changes nothing else. If another webhook or a
 -- subscription has the name, the call is refused as webhook_exists.
 --
--- The client checks the URL. A worker checks it again before every post, against its own list of
--- allowed hosts.
+-- The client checks the URL. Before every post, the worker checks the URL again, against its own
+-- list of allowed hosts.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF416 webhook_exists

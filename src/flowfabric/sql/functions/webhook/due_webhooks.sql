@@ -1,4 +1,4 @@
--- List the webhooks that a worker may lease now. These webhooks are enabled, no worker has their
+-- List the webhooks that a worker can lease now. These webhooks are enabled, no worker has their
 -- lease, and the pause after their last failure is over.
 --
 -- Moves:    nothing

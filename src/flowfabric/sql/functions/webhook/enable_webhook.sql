@@ -1,5 +1,5 @@
--- Enable a webhook again, set its failure count to 0, and let workers post its events at once. The
--- webhook continues with the first event that its receiver has not accepted.
+-- Enable a webhook again, set its failure count to 0, and let workers post its events immediately.
+-- The webhook continues with the first event that its receiver has not accepted.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF313 webhook_not_found · WF501 forbidden

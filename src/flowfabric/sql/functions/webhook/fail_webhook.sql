@@ -1,4 +1,4 @@
--- Record that a post of a webhook failed, and set the time at which a worker may try again. The
+-- Record that a post of a webhook failed, and set the time at which a worker can try again. The
 -- holder of the webhook calls this. At the 24th failure in a row the webhook is disabled, its lease
 -- ends, and an event `webhook_disabled` is written.
 --

@@ -1,5 +1,5 @@
--- List the webhooks, or only those with the name p_name, without their secrets. ff.read_lags says
--- how far each of them is behind.
+-- List webhooks, without their secrets. If p_name is given, only webhooks with that name are
+-- listed. ff.read_lags says how far each webhook is behind.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

@@ -1,9 +1,9 @@
 -- List live workers in order of namespace and instance. If p_with_dead is true, also list dead
 -- workers that ff.sweep_workers has not deleted yet.
 --
--- If p_namespace is null, the workers of every namespace are listed. If it is empty, only workers
--- that serve all namespaces are listed. p_after_namespace and p_after_instance_id name the last
--- worker of the previous page.
+-- If p_namespace is null, the workers of every namespace are listed. If p_namespace is empty, only
+-- workers that serve all namespaces are listed. p_after_namespace and p_after_instance_id name the
+-- last worker of the previous page.
 --
 -- A worker should send six heartbeats within its liveness_ttl. is_silent is true if the last
 -- heartbeat is at least a third of the liveness_ttl ago.

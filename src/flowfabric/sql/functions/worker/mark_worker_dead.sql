@@ -1,6 +1,6 @@
 -- Remove a worker from the registry, because the worker stops or is known to be gone.
 --
--- The leases of the worker stay until their time is over. To expire them at once, call
+-- The leases of the worker stay until their time is over. To expire these leases now, call
 -- ff.expire_worker_leases.
 --
 -- Moves:    nothing

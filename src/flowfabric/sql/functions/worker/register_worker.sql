@@ -1,5 +1,5 @@
 -- Register a worker instance: its lanes, tasks and capabilities, and how long it counts as alive
--- without a heartbeat (p_liveness_ttl). It should send six heartbeats within that time.
+-- without a heartbeat (p_liveness_ttl). The instance should send six heartbeats within that time.
 --
 -- While an instance is alive, its p_worker_instance_id belongs to its p_worker_id. A call with
 -- the same p_worker_instance_id and another p_worker_id is refused as invalid_input. The row of a
@@ -7,7 +7,7 @@
 --
 -- An empty namespace means all namespaces. Null lanes mean all lanes, and null tasks mean all
 -- tasks. If p_finish_only is true, the worker only finishes executions that its version has begun.
--- p_host and p_slots (how many handlers run at once) are for display only.
+-- p_host and p_slots (how many handlers run at the same time) are for display only.
 --
 -- p_code_version is the version of the worker's code, and p_reads are other versions whose journals
 -- the worker can read. If another version has had no worker for p_version_grace, this worker takes

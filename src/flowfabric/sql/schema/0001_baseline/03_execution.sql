@@ -1,9 +1,9 @@
 -- The life of an execution.
 --
--- An execution is one durable call of a task. Its row in ff.execution holds its whole current
--- state: six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt
--- state), the current lease, and the latest attempt. A function that changes an execution locks
--- this row first, checks the state again under the lock, and writes the change and its event in one
+-- An execution is one durable call of a task. Its row in ff.execution has its whole current state:
+-- six independent facts (phase, ownership, eligibility, blocking reason, outcome, attempt state),
+-- the current lease, and the latest attempt. A function that changes an execution locks this row
+-- first, checks the state again under the lock, and writes the change and its event in one
 -- statement. The lock of this row is enough to protect the execution.
 --
 -- submit    A row appears, runnable and eligible, or delayed until its time. It has the id of a
@@ -13,7 +13,7 @@
 --           active and leased: it gets a lease id, an expiry, and an epoch higher than any before.
 --           An interrupted attempt continues; otherwise a new attempt starts. A row whose lease
 --           expired is reclaimed with a new attempt, up to its limit of reclaims.
--- start     The worker may report that it starts an execution (ff.start_executions), and whether
+-- start     The worker can report that it starts an execution (ff.start_executions), and whether
 --           the execution runs alone in its process. A first crash is blamed on every execution
 --           that the worker had leased. A further crash is blamed only on executions that had
 --           started.
@@ -26,7 +26,8 @@
 --           calls carries the lease id, epoch and attempt of the lost lease.
 --
 -- The latest attempt is stored on the row until the next attempt starts. Then it moves to
--- ff.attempt, the append-only history. An execution that succeeds at once never writes that table.
+-- ff.attempt, the append-only history. An execution that succeeds in its first attempt never writes
+-- that table.
 --
 -- Every transition raises `version` by one, and appends one row with that version to ff.event.
 -- Only the transitions without an event_kind in ff.transition do neither. So the events of an

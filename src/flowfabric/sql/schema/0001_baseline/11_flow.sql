@@ -1,7 +1,7 @@
 -- Flows: graphs of executions, stored before any of them runs.
 --
 -- A member of a flow is an execution with a flow_id. An edge makes one member wait for another. The
--- edges into a member are in groups, and the member may run when all its groups are satisfied. Only
+-- edges into a member are in groups, and the member can run when all its groups are satisfied. Only
 -- a transaction that holds the row lock of the downstream member writes its groups and edges. So
 -- two ends that affect one member are applied one after the other, and no other lock is needed.
 

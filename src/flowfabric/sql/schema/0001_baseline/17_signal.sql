@@ -3,8 +3,9 @@
 -- A handler that waits stores a row of kind `wait` in ff.step. A signal is stored whether or not a
 -- wait is open for it. Only one wait can take the signal, and only while the execution is leased.
 --
--- A sender stores the signal. If it can lock the execution, it also wakes the execution. Otherwise
--- it leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution later.
+-- The call that stores a signal also wakes the execution, if the call can lock the execution.
+-- Otherwise the call leaves a row in ff.signal_inbox, and ff.notice_signals wakes the execution
+-- later.
 
 -- The types of values that waits and tasks have declared, as JSON Schema. The id is a hash of the
 -- document.

@@ -1,9 +1,9 @@
--- Admission: how many executions may run at once, how many may start in a window, and how much they
--- may spend.
+-- Admission: how many executions may run at the same time, how many may start in a window, and how
+-- much they may spend.
 --
 -- A quota limits executions. A quota with a key has one gate per value of the key. A gate counts
--- the leased executions that name it. A budget limits amounts that running executions report. It is
--- a gate itself: while it is shut, no execution under it starts.
+-- the leased executions that name it. A budget limits amounts that running executions report. A
+-- budget is a gate itself: while it is shut, no execution under it starts.
 --
 -- The claim checks the gates of its candidates. An execution that a gate refuses waits in a line,
 -- which belongs to its route and that gate. Claims do not read closed lines. The end of a lease

@@ -1,14 +1,15 @@
 -- Streams: the frames that an execution sends while it runs.
 --
 -- An execution has one stream, made by its first append. Frames are stored in chunks. A chunk is
--- one row. It holds the frames of one mode that one append has sent. Ids (ms-seq) rise for the
--- whole life of the execution, even if the clock goes back.
+-- one row. It has the frames of one mode that one append has sent. Ids (ms-seq) rise for the whole
+-- life of the execution, even if the clock goes back.
 --
 -- The row of the stream stops appends of ended leases. The first append of a lease locks the
--- execution, and writes its lease into the row of the stream. Later appends lock only this row, and
--- then read the lease of the execution. Every function that ends a lease updates this row. So the
--- end of a lease waits for an append in flight, and no append of that lease can follow. An append
--- that finds the row locked is answered `busy`. Lock order: execution, then stream.
+-- execution, and writes the lease into the row of the stream. Later appends lock only the row of
+-- the stream, and then read the lease of the execution. Every function that ends a lease updates
+-- the row of the stream. So the end of a lease waits for an append in flight, and no append of that
+-- lease can follow. An append that finds the row locked is answered `busy`. Lock order: execution,
+-- then stream.
 --
 -- A handler that starts again sends frames again. The position of a chunk is the number of journal
 -- entries that the execution had when the chunk was sent. The first append of a later lease says
