@@ -3,8 +3,8 @@
 -- A reconciler resets a budget when its period ends, and sets the next reset. A budget that has a
 -- next reset but no period, or a period but no next reset, is reported as an error immediately.
 --
--- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
---          if a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  `flowfabric budget reset` sets the next reset.
 select 'B06' as name, null::smallint as partition_key, null::uuid as execution_id,

@@ -4,8 +4,8 @@
 -- and to resolve edges. The transaction that ends the execution does as much of this as it can; it
 -- skips locked rows. The reconciler wake_resolver of any worker does the rest within seconds.
 --
--- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
---          if a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
 --          transaction locks one of the executions: find that transaction in pg_stat_activity.

@@ -6,8 +6,8 @@
 -- edge_cancel_dispatcher of any worker cancels the listed upstreams within seconds. Only a decided
 -- group has a list, and the list has only upstreams of the group.
 --
--- Holds:   soon, within 35 s. A finding is a warning, and an error after 350 s
---          if a worker is alive
+-- Holds:   soon, within 35 s. A finding is a warning. It is an error after 350 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
 --          transaction locks one of the upstreams: find that transaction in pg_stat_activity.

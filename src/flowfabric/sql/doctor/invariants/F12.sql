@@ -5,8 +5,8 @@
 -- the members that are left. The times below count from the end of the grace. If the cancel policy
 -- is cancel_pending, a running member can finish first and is not reported.
 --
--- Holds:   soon, within 50 s. A finding is a warning, and an error after 500 s
---          if a worker is alive
+-- Holds:   soon, within 50 s. A finding is a warning. It is an error after 500 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers. If the logs show no error, a
 --          transaction locks one of the members: find that transaction in pg_stat_activity.

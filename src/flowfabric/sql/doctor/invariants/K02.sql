@@ -4,8 +4,8 @@
 -- expired idempotency keys. Each of the three has a reconciler, which runs every minute. A child
 -- is kept until its parent has ended, and a member until its flow has ended.
 --
--- Holds:   soon, within 5 min. A finding is a warning, and an error after 1 h
---          if a worker is alive
+-- Holds:   soon, within 5 min. A finding is a warning. It is an error after 1 h, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers for retention_trimmer,
 --          event_trimmer and key_trimmer.

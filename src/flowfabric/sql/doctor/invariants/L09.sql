@@ -3,8 +3,8 @@
 -- The reconciler lease_expiry of any worker marks the lease within seconds. Until then no other
 -- worker can reclaim the execution.
 --
--- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
---          if a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers: their reconcilers fail or are
 --          too slow. `flowfabric worker` runs all reconcilers.

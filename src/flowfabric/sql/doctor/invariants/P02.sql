@@ -3,8 +3,8 @@
 -- Any worker of the app fires a due schedule, within a second if the process of the worker is not
 -- overloaded. If the lane is draining or disabled, the schedule waits and is not reported.
 --
--- Holds:   soon, within 60 s. A finding is a warning, and an error after 10 min
---          if a live worker knows the task
+-- Holds:   soon, within 60 s. A finding is a warning. It is an error after 10 min, but only if
+--          a live worker knows the task
 -- Reads:   the database
 -- Remedy:  Start a worker of the app, or read the logs of the running workers.
 select 'P02' as name, null::smallint as partition_key, null::uuid as execution_id,

@@ -6,8 +6,8 @@
 -- start.) (3) A start is reserved for an execution in line. (4) A slot was given back to the gate,
 -- and no claim has counted it yet. (5) The budget is shut.
 --
--- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
---          if a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if
+--          a worker is alive
 -- Reads:   everything
 -- Remedy:  `flowfabric quota set` with the present limit makes the next claim look at the gate
 --          again.

@@ -2,8 +2,8 @@
 --
 -- Claims ignore a grant from the moment it expires, so nothing waits for its removal.
 --
--- Holds:   soon, within 20 s. A finding is a warning, and an error after 200 s
---          if a worker is alive
+-- Holds:   soon, within 20 s. A finding is a warning. It is an error after 200 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers for the reconciler
 --          grant_reaper.

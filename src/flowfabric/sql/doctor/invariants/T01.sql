@@ -4,8 +4,8 @@
 -- workers reclaim an execution whose wait after a lost lease is over. They end attempts and
 -- executions whose time is over.
 --
--- Holds:   soon, within 15 s. A finding is a warning, and an error after 150 s
---          if a worker is alive
+-- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers: their reconcilers fail or are
 --          too slow.

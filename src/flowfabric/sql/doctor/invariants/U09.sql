@@ -4,8 +4,8 @@
 -- Three reconcilers do this every few seconds. The token of an expired waitpoint is refused even
 -- before the waitpoint is closed. A waitpoint that a wait has named no longer expires.
 --
--- Holds:   soon, within 60 s. A finding is a warning, and an error after 10 min
---          if a worker is alive
+-- Holds:   soon, within 60 s. A finding is a warning. It is an error after 10 min, but only if
+--          a worker is alive
 -- Reads:   the database
 -- Remedy:  Start a worker, or read the logs of the running workers for suspension_timeouts,
 --          waitpoint_expiry and signal_notices.

@@ -4,8 +4,8 @@
 -- heartbeats and renews its leases. A worker that renews leases but sends no heartbeats is partly
 -- broken. This is reported as a warning only.
 --
--- Holds:   soon, within 95 s. A finding is a warning, and an error after 16 min
---          if another worker is alive
+-- Holds:   soon, within 95 s. A finding is a warning. It is an error after 16 min, but only if
+--          another worker is alive
 -- Reads:   the database
 -- Remedy:  Read the log of the worker. To remove the worker from the registry, start another
 --          worker: every worker sweeps the registry.
