@@ -58,9 +58,9 @@ VARIABLES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Validated settings. If `database_url` is None, the embedded server is used.
+    """Validated settings. Without `database_url` and `url`, the embedded server is used.
 
-    `embedded` is True if the user chose the embedded server, and False if it is only the fallback.
+    `embedded` tells whether the user chose the embedded server.
     """
 
     database_url: str | None = None

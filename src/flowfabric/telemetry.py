@@ -41,7 +41,7 @@ _NEXT_LINE = re.compile(r"\n(?!\n|$)")
 
 
 def named(executions: Iterable[Running]) -> str:
-    """Return a list of executions and their tasks, for one log line."""
+    """Return executions and their tasks as text for one log line."""
     listed = [f"{execution.task} ({execution.id})" for execution in executions]
     text = ", ".join(listed[:_MAX_LISTED])
     return text if len(listed) <= _MAX_LISTED else f"{text} and {len(listed) - _MAX_LISTED} more"
@@ -103,18 +103,18 @@ class Meter:
             listener(name, seconds, failure, rows)
 
     def count(self, name: str, number: int = 1, **labels: str) -> None:
-        """Add `number` to the metric `name`: call each function in `counters`."""
+        """Report to all functions in `self.counters` that the metric `name` grew by `number`."""
         for counter in self.counters:
             counter(name, number, labels)
 
     def observe(self, name: str, values: Sequence[float], **labels: str) -> None:
-        """Add values to the histogram `name`: call each function in `observers`."""
+        """Report new values of the histogram `name` to all functions in `self.observers`."""
         for observer in self.observers:
             observer(name, values, labels)
 
 
 def about(execution: Running) -> dict[str, object]:
-    """Return the log fields that describe an execution, for `extra=`."""
+    """Return the fields that describe an execution: the `extra` of a log call."""
     return {
         "execution_id": str(execution.id),
         "attempt": execution.attempt,

@@ -10,7 +10,7 @@ from flowfabric.core.errors import FlowFabricError
 
 def test_an_error_without_words_uses_its_description():
     assert str(errors.StaleLease()) == (
-        "Another worker has this execution now; this worker's calls have no effect."
+        "This lease is not the current lease of the execution. Calls under it have no effect."
     )
 
 

@@ -66,7 +66,7 @@ from flowfabric.worker.log_text import loss_text
             "timed out after 0.5 s, another worker has the execution",
         ),
         ("not_found", {}, "the execution was deleted"),
-        ("stale_lease", {}, "Another worker has this execution now"),
+        ("stale_lease", {}, "This lease is not the current lease of the execution"),
     ],
 )
 def test_a_lost_lease_is_explained_in_a_few_words(outcome, facts, text):

@@ -324,7 +324,7 @@ class App:
 
         `signals`, for example `{"approve": bool}`, declares the signals that the task takes, each
         with its type. Sending any other signal raises an error. `streams` is the type of the values
-        that the task streams as JSON. `stream_policy` says how much of its stream is kept.
+        that the task streams as JSON. `stream_policy` says how much of each stream is kept.
 
         `limit` limits how many executions of the task run at the same time or start in a window.
         `budget` limits what they can spend. `fair_by` names an argument: executions with different
@@ -441,8 +441,8 @@ class App:
     def on_success(self) -> HookDecorator[Ended[Any]]:
         """Register a hook that runs after an execution of any task of this app has succeeded.
 
-        The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. When a
-        hook ends, no hook runs.
+        The hook is a task named after the app (`shop.on_success`); see `Task.on_success`. A hook
+        has no hooks.
         """
         return HookDecorator(self, HookKind.SUCCESS, None)
 
@@ -744,7 +744,7 @@ class App:
     async def approve(
         self, token: str, /, *, comment: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Approve: give the answer of the approver to whom this token belongs.
+        """Answer an approval with "yes", as the approver to whom this token belongs.
 
         `by` is a note for people: who answers. Raises AlreadyAnswered if this approver has already
         denied.
@@ -763,7 +763,7 @@ class App:
     async def deny(
         self, token: str, /, *, comment: str | None = None, by: str | None = None
     ) -> Delivered:
-        """Deny: give the answer of the approver to whom this token belongs.
+        """Answer an approval with "no", as the approver to whom this token belongs.
 
         Works like `approve`. Raises AlreadyAnswered if this approver has already approved.
         """
@@ -1040,9 +1040,9 @@ class App:
             self._instruments.listen(client)
 
     def _serve_webhooks(self, process: Process, client: FlowFabric) -> None:
-        """Let the process post events to the webhooks whose hosts the settings list.
+        """Let the process post events to the webhooks whose hosts are in the settings.
 
-        By default the settings list no host.
+        By default no host is in the settings.
         """
         allowed = Allowed.parse(self.settings.webhook_hosts, self.settings.webhook_networks)
         if not allowed.hosts:
@@ -1101,7 +1101,7 @@ class App:
         await self._migrate(self.settings.database_url or await self._own_server())
 
     async def check_journals(self) -> AsyncIterator[JournalVerdict]:
-        """Check for each unfinished execution of this app whether the code still fits its journal.
+        """Check whether the code still fits the journal of each unfinished execution of this app.
 
         Each handler runs up to the first step that is not recorded. No new step runs, so a handler
         that does all its work in steps changes nothing. Startup hooks, middleware and providers run
@@ -1189,8 +1189,7 @@ class App:
     def use_database(self, database_url: str) -> Callable[[], None]:
         """Switch to another database, as tests do. Return a function that switches back.
 
-        Close the app before you switch back. Otherwise the app's connections to the other database
-        stay open.
+        Close the app before you switch back. Otherwise its connections to `database_url` stay open.
         """
         before = {
             name: getattr(self, name)

@@ -158,8 +158,8 @@ class Flow:
         the function; a number is appended if the flow already has a node of that name.
 
         Pass task options with `task.using(lane=..., priority=...)`. If you pass `after` or `name`
-        here, a type checker does not check the arguments; `f.using(after=...).add(...)` keeps their
-        types.
+        here, a type checker does not check the arguments. With `f.using(after=...).add(...)`, it
+        checks them.
         """
         given: dict[str, Any] = {}
         if kwargs and isinstance(task, Task):

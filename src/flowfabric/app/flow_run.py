@@ -160,8 +160,8 @@ class FlowRun:
         """Wait until all nodes have ended and return their results by name.
 
         A last node is a node that no other node waits for. If a last node does not complete, its
-        error is raised as soon as it is known, as in `result`. If another node does not complete,
-        the answer omits it, because no last node needed it.
+        error is raised as soon as it is known, as in `result`. If any other node does not complete,
+        the answer omits that node, because no last node needed it.
 
         If `return_exceptions` is true, no error of a node is raised: the answer has the result or
         the error of every node. After `timeout`, ResultTimeout is raised in any case.
@@ -229,8 +229,8 @@ class FlowRun:
         """Cancel the flow, and every node that has not ended.
 
         With `policy="cancel_pending"`, running nodes continue. With `"flow_only"`, no node is
-        cancelled, but no node can be added. Nodes are cancelled in the background. `wait` is how
-        long this call waits until the nodes have ended.
+        cancelled, but no more nodes can be added. Without `wait`, nodes are cancelled in the
+        background. With `wait`, this call waits up to that long until the nodes have ended.
         """
         client = await self._client()
         seconds = seconds_of(wait, field="wait")

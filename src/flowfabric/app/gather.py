@@ -101,7 +101,7 @@ async def first(*awaited: Any, cancel_rest: bool = False) -> Any:
 
 
 async def _race(awaited: Sequence[Any], cancel_rest: bool) -> First:
-    """Wait for the first of several runs, signals or sleeps. The other waits end without effect."""
+    """Wait for the first of several runs, signals or sleeps. Then stop waiting for the others."""
     handler_run = current_run.get()
     for one in awaited:
         is_sleep = isinstance(one, timedelta) and handler_run is not None
@@ -254,7 +254,7 @@ async def _recorded(
     """Return the endings that decided the wait.
 
     When the wait is decided, the handler records which endings these are. Later runs of the handler
-    return the same endings.
+    get the same endings.
     """
 
     async def decide(call: OnceCall) -> list[str]:

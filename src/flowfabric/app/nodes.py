@@ -80,9 +80,9 @@ class Node(Generic[T_co]):
     def result(self) -> T_co:
         """A placeholder for the result of this node, to pass to another node as an argument.
 
-        Pass it by itself, or in a list, tuple, set or dict. The other node waits for this node. If
-        it waits through `any_of` or `quorum`, the argument is None when this node was not among the
-        first to succeed.
+        Pass it by itself, or in a list, tuple, set or dict. The node that gets it waits for this
+        node. If this node is in an `any_of` or `quorum` of that node, the argument is None unless
+        this node was among the first to succeed.
         """
         origin = f"the result of {self.name}"
         return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
@@ -149,8 +149,8 @@ def all_of(*nodes: Node[Any]) -> Join:
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Return a condition for `after`: one of these nodes must have succeeded.
 
-    If `cancel_rest` is true, the remaining nodes are then cancelled. A remaining node is not
-    cancelled if some other node of the flow waits for it, too.
+    If `cancel_rest` is true, the remaining nodes are then cancelled, except nodes that are still
+    needed elsewhere in the flow.
     """
     _check_some(nodes)
     return Join(GroupPolicy.ANY_OF, nodes, None, bool(cancel_rest))
@@ -160,8 +160,8 @@ def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
     """Return a condition for `after`: `k` of these nodes must have succeeded.
 
     If `cancel_rest` is true, the remaining nodes are cancelled when `k` nodes have succeeded, or
-    when fewer than `k` nodes can still succeed. A remaining node is not cancelled if some other
-    node of the flow waits for it, too.
+    when fewer than `k` nodes can still succeed. Nodes that are still needed elsewhere in the flow
+    are not cancelled.
     """
     _check_some(nodes)
     if isinstance(k, bool) or not isinstance(k, int) or k < 1:
@@ -188,8 +188,8 @@ def first_of(*nodes: Node[T], cancel_rest: bool = False) -> T: ...
 def first_of(*nodes: Node[Any], cancel_rest: bool = False) -> Any:
     """Return a placeholder for the result of the first node that succeeds.
 
-    Pass the placeholder to another node as an argument. The other node starts when one of these
-    nodes has succeeded. `cancel_rest` works as in `any_of`.
+    A node that gets the placeholder as an argument waits until one of `nodes` has succeeded.
+    `cancel_rest` works as in `any_of`.
     """
     return Choice(any_of(*nodes, cancel_rest=cancel_rest))
 

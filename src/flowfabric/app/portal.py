@@ -36,7 +36,7 @@ class Portal:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """The background loop, or None if no call has needed it yet."""
+        """The background loop, or None if there is none now."""
         return self._loop
 
     def call(self, work: Callable[[], Coroutine[Any, Any, T]], instead: str) -> T:

@@ -279,8 +279,8 @@ class Run(Generic[T, S]):
         A `Rewind` says that the handler has started again: forget the frames after its `to`. A
         `Truncated` says that frames were removed before you read them.
 
-        If the task declares `streams`, the values that the handler sends have that type in
-        `frame.data`; texts, bytes, log lines and summaries keep their own types.
+        If the task declares `streams`, the JSON values that the handler sends have that type in
+        `frame.data`. Texts, bytes, log lines and summaries keep their own types.
         """
         client = await self._client()
         try:

@@ -1,4 +1,4 @@
-"""Post events to the URLs of webhooks. A worker posts only to the hosts that its settings list."""
+"""Post events to the URLs of webhooks. A worker posts only to the hosts in its settings."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class Accepted:
 
     `epoch` is the epoch of the last lease that this process had on the webhook. Under a lease with
     the next epoch, this process does not post the events again. Under a lease with a later epoch,
-    this process posts them again, because an operator can have reset the webhook in the meantime.
+    this process posts them again, because an operator may have reset the webhook in the meantime.
     """
 
     epoch: int

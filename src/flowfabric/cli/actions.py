@@ -102,9 +102,9 @@ class Report(Printer):
 class Action:
     """One operation on executions, and the states in which it is allowed.
 
-    If `is_careful` is true, a filter must contain a state or held=yes, so that nobody changes
-    executions in a state that they did not mean. `do` gets the version that the execution had when
-    the filter matched it, or None. If the version has changed since then, `do` skips the execution.
+    If `is_careful` is true, a filter must contain a state or held=yes, so that nobody changes more
+    executions than intended. `do` gets the version that the execution had when the filter matched
+    it, or None. If the version has changed since then, `do` skips the execution.
     """
 
     verb: str
@@ -138,7 +138,7 @@ def revoke_lease(
         None,
         "--lease",
         metavar="UUID",
-        help="Choose only an execution with this lease.",
+        help="Choose only executions with this lease.",
         show_default=False,
     ),
     worker: str | None = typer.Option(
@@ -186,7 +186,7 @@ def priority(
     An execution that sleeps, is delayed or has no worker also counts as waiting. If --where names
     no state, only waiting executions are selected.
 
-    Exit codes: 3: not found. 4: it is running or suspended, or has ended. 5: no database.
+    Exit codes: 3: not found. 4: running, suspended or ended. 5: no database.
     """
     chosen = _priority(number)
     action = Action(
@@ -218,7 +218,7 @@ def replay(
     options, an execution can also be replayed if it is held because the code no longer fits its
     recorded steps. --where must contain a state or held=yes.
 
-    Exit codes: 3: not found. 4: it has not ended, or no replay is left. 5: no database.
+    Exit codes: 3: not found. 4: not ended, or no replay is left. 5: no database.
     """
     step, occurrence = _step(from_step)
     if step is not None and fresh:
@@ -247,8 +247,8 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
     Ended executions are replayed. The delay of delayed executions ends. Held executions can be
     claimed again. --where must contain a state or held=yes.
 
-    Exit codes: 3: not found. 4: it is already eligible, or running, or suspended, or it waits for
-    other executions, or no replay is left. 5: no database.
+    Exit codes: 3: not found. 4: already eligible, running, suspended or waiting for other
+    executions, or no replay is left. 5: no database.
     """
     action = Action(
         "retry",
@@ -362,8 +362,8 @@ def _run(action: Action, choice: Choice, report: Report) -> int:
 def _checked(action: Action, ids: Sequence[str], where: Sequence[str] | None) -> Where | None:
     """Return the filter that --where gives, or None if ids were given.
 
-    If the filter has neither states nor held=yes, it gets the states in which the action is
-    allowed. If the action is careful, such a filter is refused instead.
+    If `action.is_careful` is true, a filter with neither states nor held=yes is refused. For other
+    actions, such a filter gets the states in which the action is allowed.
     """
     if bool(ids) == bool(where):
         raise InvalidInput(field="ID", problem="give ids or --where, or - to read ids from stdin")

@@ -195,7 +195,7 @@ def url(
 ) -> None:
     """Print the URL of the database, for psql and other programs.
 
-    The embedded server runs only while a command or a worker uses it, for example `db psql`.
+    The embedded server runs only while a command (such as `db psql`) or a worker uses it.
     """
     found, server = database.resolve()
     say(found if show_password else without_password(found)[0])
@@ -208,7 +208,7 @@ def url(
 
 
 class PsqlCommand(TyperCommand):
-    """A command that refuses unknown options and says to put options of psql after --."""
+    """A command that refuses unknown options. The error says: put psql's own options after --."""
 
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:  # type: ignore[override]
         known = {option for one in self.get_params(ctx) for option in one.opts}

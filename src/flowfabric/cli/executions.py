@@ -123,7 +123,9 @@ async def show(
 
     Shows state, reason, lease, attempts, the last traceback, progress, deadline, failure, key,
     tags, children, recorded steps, and the last ten events. For each step, the beginning of its
-    value is shown. Values of secret types are hidden. Exit code 3 if there is no such execution.
+    value is shown. Values of secret types are hidden.
+
+    Exit code 3 if there is no such execution or flow.
     """
 
     async def show_one(client: FlowFabric, id: PartitionedId) -> None:
@@ -208,7 +210,7 @@ def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
 
 
 async def unknown_tasks(client: FlowFabric, tasks: Sequence[str] | None) -> str | None:
-    """Return a hint if the filter names a task that was never submitted, otherwise None."""
+    """Return a warning if the filter names a task that was never submitted, otherwise None."""
     if not tasks:
         return None
     known = [one.task for one in await client.tasks.list()]

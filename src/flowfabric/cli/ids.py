@@ -92,7 +92,7 @@ async def for_each(
     """Find each id, run an action for it, report refusals, and return the highest exit code.
 
     A refusal is printed as a line on stderr or, if `verb` is given, as a JSON line on stdout with
-    `verb` as the action. If `blank_between` is true, a blank line separates the outputs.
+    `verb` as its `action`. If `blank_between` is true, a blank line separates the outputs.
     """
     codes = {0}
     for number, text in enumerate(texts):

@@ -131,8 +131,7 @@ async def set_options(
 ) -> None:
     """Limit a lane, or give fair keys more turns. This applies immediately, until `lane lift`.
 
-    The options that you give override the options in the code. Options that you do not give stay as
-    they are.
+    The options that you give override the options in the code. All other options stay unchanged.
     """
     weights: dict[str, int] = {}
     for one in weight:

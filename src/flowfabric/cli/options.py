@@ -124,7 +124,7 @@ class Database:
 
     @property
     def named_space(self) -> str | None:
-        """The namespace for a call of a server; None means the namespace of the token."""
+        """The namespace for a call to a server; None means the namespace of the token."""
         space = Settings.from_environment().namespace
         return None if space == DEFAULT_NAMESPACE else space
 
@@ -357,9 +357,9 @@ def _refuse_unused_global_options(context: typer.Context) -> None:
 def resolve_database(option: str | None) -> tuple[str, Server | None]:
     """Return the URL of the database, and the embedded server (None for other databases).
 
-    The URL comes from the option, the environment or the project's file. If none of them gives a
-    URL, but this folder has a `.flowfabric/` or the settings choose the embedded server, start that
-    server. Otherwise raise a usage error.
+    The URL comes from the option, the environment or the project's file. If there is no URL, start
+    the embedded server. This is allowed if the settings choose the embedded server, or if this
+    folder has a `.flowfabric/`. In any other case, raise a usage error.
     """
     if option:
         return plain_url(option), None

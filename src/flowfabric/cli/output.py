@@ -86,7 +86,7 @@ class Printer:
 class ListPrinter:
     """Prints executions or flows.
 
-    JSON lines and ids are printed page by page, a table after the last page.
+    JSON lines and ids are printed page by page. A table is printed after the last page.
     """
 
     output: Annotated[

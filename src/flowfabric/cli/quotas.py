@@ -67,7 +67,7 @@ async def set_numbers(
     """Set the concurrency or the rate of a quota, or both.
 
     The new limits apply immediately. They override the limits in the code until you run `quota
-    lift`. A limit that you do not give stays as it is.
+    lift`. A limit that you do not give does not change.
     """
     clear = numbers.cleared
     if numbers.concurrency is None and numbers.rate is None and not clear:

@@ -124,7 +124,7 @@ def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) 
 
 
 def _check_port(host: str, port: int) -> None:
-    """Raise an error that says what to do if another program uses the port."""
+    """If another program uses the port, raise an error that says what to do."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         socket.create_server((host, port), family=family).close()

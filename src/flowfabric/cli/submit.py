@@ -111,7 +111,7 @@ class SubmitOptions:
         typer.Option(
             "--deadline",
             metavar="2h",
-            help="Expire the execution if it has not ended this long after the submission.",
+            help="Expire the execution after this time, counted from the submission.",
         ),
     ] = None
     tags: Annotated[
@@ -221,7 +221,7 @@ async def result(
 def bind_arguments(
     task: Task[..., Any, Any], values: dict[str, Any] | list[Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Bind values to the parameters of a task. Raise InvalidInput that names a wrong argument."""
+    """Bind values to the parameters of a task. If an argument is wrong, raise InvalidInput."""
     signature = task.spec.signature
     takes = f"{task.name} takes {_signature(signature)}"
     parameters = signature.parameters

@@ -192,7 +192,7 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
 class Signals:
     """Handles the signals of a worker process.
 
-    The first signal drains the worker. The second signal releases its executions immediately. The
+    The first signal drains the worker. The second signal releases all executions immediately. The
     third signal ends the process. The signal handlers of the event loop are not used, because they
     cannot run while a task blocks the loop.
     """
@@ -202,9 +202,8 @@ class Signals:
     ) -> None:
         """Prepare to handle the signals `numbers` and, if given, the signal `at_once`.
 
-        The signal `at_once` releases the executions immediately, even if it is the first signal. A
-        sender cannot send the same signal twice instead, because two equal signals may arrive as
-        one.
+        The signal `at_once` releases the executions immediately, even if it is the first signal.
+        Sending another signal twice is not reliable: two equal signals may arrive as one.
         """
         self._numbers = numbers
         self._at_once = at_once

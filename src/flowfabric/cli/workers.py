@@ -145,7 +145,7 @@ async def mark_dead(
 
 
 def _where(client: FlowFabric) -> str:
-    """Return the end of a message: the searched namespace, or nothing if all were searched."""
+    """Return words that name the searched namespace, or "" if all namespaces were searched."""
     namespace = client.namespace
     return "" if namespace is None else f" in the namespace {namespace} (--all-namespaces?)"
 
@@ -153,7 +153,7 @@ def _where(client: FlowFabric) -> str:
 async def _spaces(client: FlowFabric, instance: str) -> list[str | None]:
     """Return the namespaces in which to look for a worker.
 
-    For a client of one namespace, this is that namespace. Otherwise these are the namespaces in
+    If the client is for one namespace, return this namespace. Otherwise return the namespaces in
     which the worker is registered, or [None] if it is not registered.
     """
     if client.namespace is not None:

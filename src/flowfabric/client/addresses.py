@@ -103,7 +103,7 @@ class Scoped:
         return found[0].id
 
     async def _search(self, kind: type[Id], text: str) -> list[Found[Id]]:
-        """Search all partitions for executions or flows with a UUID that is or ends with `text`."""
+        """Search all partitions for executions or flows whose UUID ends with `text`."""
 
         async def search(partition: int) -> list[Found[Id]]:
             *rows, _ = await self._database.call(

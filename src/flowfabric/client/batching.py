@@ -125,9 +125,9 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """Start another task that sends items, if the last one has left items in the queue.
+        """If the task `flusher` has left items in the queue, start another task that sends them.
 
-        Items are left if that task was cancelled, for example by an event loop that closes.
+        Items are left if `flusher` was cancelled, for example by an event loop that closes.
         """
         if self._flusher is flusher:
             self._flusher = None

@@ -133,9 +133,10 @@ class Budgets(Scoped):
     async def _everywhere(
         self, read: Callable[[int], Awaitable[Infos]], partition: int | None
     ) -> BudgetList:
-        """Read budgets in one partition, or in all partitions and add up `in_line`.
+        """Read budgets in `partition`, or in all partitions if `partition` is None.
 
-        All other facts of a budget are the same in every partition.
+        `in_line` is added up over the partitions. All other facts of a budget are the same in every
+        partition.
         """
         if partition is not None:
             return Found(await read(partition))
@@ -210,7 +211,7 @@ class Budgets(Scoped):
         reason: str | None = None,
         actor: str | None = None,
     ) -> None:
-        """Begin a new period now, with a usage of 0. Waiting executions can start."""
+        """Begin a new period with a usage of 0. Executions that wait for the budget can start."""
         check_limit_name("budget", budget)
         await self._database.call(
             functions.RESET_BUDGET,
@@ -222,10 +223,10 @@ class Budgets(Scoped):
         )
 
     async def reset_due(self, *, limit: int = 100) -> tuple[int, timedelta | None]:
-        """Reset the budgets whose period has ended.
+        """Reset the budgets whose period has ended. Delete old reports and ledger entries.
 
-        The call also deletes old reports and ledger entries. Return a count of this work, and the
-        time until the next period ends. If the count is `limit`, there may be more to do.
+        Return how much was done, and the time until the next period ends. If the first value is
+        `limit`, there may be more to do.
         """
         return await handle_batch(self._database, functions.RESET_DUE_BUDGETS, limit=limit)
 
@@ -234,8 +235,9 @@ class Budgets(Scoped):
     ) -> UsageAnswer:
         """Report usage to one budget. The usage belongs to no execution.
 
-        Calls with the same `dedup_key` within 24 hours count once. If `dedup_key` is None, every
-        call counts once, even if the client sends the call again after a lost connection.
+        The call counts nothing if a report with the same `dedup_key` was counted in the last 24
+        hours. If `dedup_key` is None, each call has a new key. A call that the client sends again
+        after a lost connection keeps its key.
         """
         check_limit_name("budget", budget)
         usage = dimensions("usage", **amounts)
@@ -345,7 +347,7 @@ class Budgets(Scoped):
 
 
 def _minted_key() -> str:
-    """Return a new dedup key for one call. With it, the call counts once even if sent twice."""
+    """Return a new dedup key for one call, so that a call that is sent twice counts once."""
     return f"{_MINTED}{uuid7()}"
 
 

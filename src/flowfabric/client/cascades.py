@@ -1,4 +1,4 @@
-"""Cascades: propagate ends that a call of this process has left pending."""
+"""Cascades: propagate the ends that a call of this process has left pending."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SIBLINGS = 500
 
 
 class Cascades:
-    """Propagates, in the background, ends that a call of this process has left pending."""
+    """Propagates pending ends in the background."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

@@ -55,10 +55,10 @@ class SubscribedEvent(Event):
         """Acknowledge this event and all events before it.
 
         The position is stored only for whole pages of events. If the consumer crashes, or leaves
-        the loop in the middle of a page, some acknowledged events can come again.
+        the loop in the middle of a page, some acknowledged events may come again.
 
         Raises SubscriptionLost if another consumer has the subscription now, or if the subscription
-        was reset. Events whose acknowledgement was not stored can then come again.
+        was reset. Events whose acknowledgement was not stored may then come again.
         """
         assert self._turn is not None
         await self._turn.ack(self._number)
@@ -164,7 +164,7 @@ class _Turn:
         self._renewals = asyncio.create_task(self._renew())
 
     def deliver(self, page: EventPage) -> list[SubscribedEvent]:
-        """Return the events of a page with their numbers. Remember the page until it is stored."""
+        """Number and return the events of a page. Remember the page until they are acknowledged."""
         first = self._delivered + 1
         self._delivered += len(page.events)
         self._pages.append(_Page(self._delivered, page.cursor, len(page.events)))
@@ -189,11 +189,10 @@ class _Turn:
                 await self.store()
 
     async def make_room(self, count: int, page_size: int) -> None:
-        """Store the position if too many acknowledged events would come again after a crash.
+        """Store the position if too many events would come again after a crash.
 
-        The consumer calls this before it delivers a page of `count` events. This page
-        and the acknowledged events after the stored position can have at most `page_size` events in
-        total.
+        The consumer calls this before it delivers a page of `count` events. The limit is
+        `page_size` events, for this page and the acknowledged events after the stored position.
         """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:

@@ -96,14 +96,14 @@ _event = reads_events(functions.READ_EVENTS, unread="next_cursor has_more")
 
 
 class Events(Scoped):
-    """Reads of the event log."""
+    """Operations that read the event log."""
 
     async def open(self, since: datetime | None = None, *, grace: timedelta | None = None) -> str:
         """Return a cursor at the end of the log.
 
         If `since` is given, the cursor is before the first event that happened at `since` or later.
         To find this event, the call reads the log from its start. If `grace` is given, the call
-        reads the log from `since - grace`, which is faster in a long log. But the cursor can then
+        reads the log from `since - grace`, which is faster in a long log. But the cursor may then
         skip events of transactions that were already open at `since - grace`.
 
         The cursor has a position in every partition.
@@ -136,9 +136,9 @@ class Events(Scoped):
         """Return the next events after a cursor, and the cursor to pass to the next call.
 
         In `tasks`, * stands for any text and ? for any character. `instance_tags` lists values of
-        one tag: the tag whose name `ff.meta` has as `instance_tag_key`. The returned cursor is also
-        past events that the filters excluded. A page contains whole transactions, so it can have
-        more than `limit` events.
+        the tag that `instance_tag_key` in `ff.meta` names. The returned cursor is also past events
+        that the filters excluded. A page contains whole transactions, so it may have more than
+        `limit` events.
 
         Events of one execution come in order. Events of different partitions are sorted by time
         within a page, but not from page to page.
@@ -209,7 +209,7 @@ class Events(Scoped):
 
         The filters work as in `read`. Store `event.cursor` after you have processed an event, and
         pass the stored cursor to `follow` after a restart. No event is missed, but some events of
-        the last page can come again.
+        the last page may come again.
         """
         before = await self.open() if cursor is None else cursor
         async with aclosing(self.follow_pages(before, limit=limit, **filters)) as pages:
@@ -225,7 +225,7 @@ class Events(Scoped):
     ) -> AsyncGenerator[EventPage, None]:
         """Yield whole pages of events as they happen, without end. See `follow`.
 
-        A page can be empty, if the filters exclude all its events. The call connects again when the
+        A page is empty if the filters exclude all its events. The call connects again when the
         connection is lost. It raises CursorExpired if events after the cursor were trimmed, or were
         lost in a failover. The error says from which time to read again.
         """

@@ -372,9 +372,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[Claimed]:
         """Claim from one partition after the other until there are `limit` executions.
 
-        A partition that cannot be reached is skipped for a while. It may have leased executions
-        although its answer was lost. A repeat of the claim returns these executions; otherwise
-        their leases expire.
+        A partition that does not answer is skipped for a while. It may have leased executions
+        before its answer was lost. A repeat of the claim returns these executions. Without a
+        repeat, their leases expire.
         """
         wanted = await self._choose_partitions(several, claim_id, asked)
         claim_id = claim_id or uuid7()
@@ -510,9 +510,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     async def promote_delayed(
         self, *, partition: int | None = None, limit: int = 500
     ) -> tuple[int, timedelta | None]:
-        """Make executions eligible whose delay is over.
+        """Promote the executions whose delay is over.
 
-        Return how many were made eligible, and the time until the next one is due.
+        Return how many were promoted, and the time until the next one is due.
         """
         return await handle_everywhere(
             self._database, functions.PROMOTE_DELAYED, Due.TIMER, partition=partition, limit=limit
@@ -704,8 +704,8 @@ def _assign_keys(submissions: Sequence[Submission], partitions: int) -> None:
     """Move each submission that has a key into the partition of its key.
 
     A child must be in the partition of its parent. Therefore a submission that moves loses its
-    parent. If there are several partitions, a child with a key that is bound to its parent
-    (`with_parent`) is refused with InvalidInput.
+    parent. If there are several partitions, a bound child (`with_parent`) that has a key is refused
+    with InvalidInput.
     """
     for one in submissions:
         if one.key is None:

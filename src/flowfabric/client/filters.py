@@ -141,7 +141,7 @@ class Where:
 
 
 def parse(conditions: str | Sequence[str]) -> Where:
-    """Parse conditions. If a condition is wrong, raise InvalidInput with its name and advice."""
+    """Parse conditions. If a condition is wrong, raise InvalidInput."""
     texts = [conditions] if isinstance(conditions, str) else conditions
     where = Where()
     for text in texts:
@@ -168,7 +168,7 @@ def from_flags(
     held: bool = False,
     crash_looping: bool = False,
 ) -> Where:
-    """Combine conditions and flags. Refuse a property that is given as condition and as flag."""
+    """Combine conditions and flags. Refuse a property that is given in both."""
     combined = parse(where or [])
     if states:
         _once("--state", combined.states)

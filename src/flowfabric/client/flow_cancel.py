@@ -79,9 +79,9 @@ class FlowCancelling(Scoped):
         cancel policy. A flow whose members have all ended stays unchanged.
 
         If `wait` is None, the members are cancelled in the background. Otherwise the call waits
-        until the cancelled members have ended, and under `cancel_pending` also the running members.
-        If members are left after `wait`, the call raises FlowCancelTimeout. If for 2 s only
-        locked members are left, the call returns these members in `failed`.
+        until the cancelled members have ended. Under `cancel_pending` it also waits for the running
+        members. If members are left after `wait`, the call raises FlowCancelTimeout. If for 2 s
+        only locked members are left, the call returns these members in `failed`.
 
         If this process dies, a reconciler cancels the remaining members after `grace`.
         """
@@ -110,7 +110,7 @@ class FlowCancelling(Scoped):
         them.
 
         Members that could not be replayed are in `refused`, with their errors. Raises
-        FlowAlreadyTerminal if the flow is cancelled and has failed or expired members.
+        FlowAlreadyTerminal if a cancelled flow has members that failed or expired.
         """
         id = await self._flow(id)
         where = flow_address(id, self._namespace)
@@ -242,8 +242,8 @@ class FlowCancelling(Scoped):
     async def _end_members(self, id: FlowId, wait: timedelta) -> list[ExecutionId]:
         """Cancel the members of a cancelled flow, and wait until they have ended.
 
-        Return the members that stay locked, if no others are left. Raises FlowCancelTimeout if
-        members are left after `wait`.
+        If for 2 s only locked members are left, return these members; otherwise return []. Raises
+        FlowCancelTimeout if members are left after `wait`.
         """
         started = moved = monotonic()
         pauses = iter(_PAUSES)

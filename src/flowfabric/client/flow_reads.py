@@ -104,9 +104,9 @@ class FlowReads(Scoped):
         """Return the whole id of a flow. `text` is its whole id, its UUID, or the end of its UUID.
 
         An end needs at least 8 digits. It is searched among the newest 10 000 flows of each
-        partition. Raises FlowNotFound if no UUID ends like this. Raises InvalidInput, with the
-        `matches`, if several UUIDs do. For a whole id or a UUID, the call returns a whole id even
-        if there is no such flow.
+        partition. If no flow has this end, the call raises FlowNotFound. If several flows have it,
+        the call raises InvalidInput; `matches` has their ids. For a whole id or a UUID, the call
+        returns a whole id even if there is no such flow.
         """
         return await self._find_id(FlowId, text)
 
@@ -168,9 +168,10 @@ class FlowReads(Scoped):
     async def members(
         self, id: AnyId, *, states: Collection[PublicState | str] | None = None
     ) -> list[FlowMember]:
-        """List the members of a flow, sorted by id. If `states` is given, list only these states.
+        """List the members of a flow, sorted by id.
 
-        If the flow does not exist, the list is empty.
+        If `states` is given, list only members in these states. If the flow does not exist, the
+        list is empty.
         """
         id = await self._flow(id)
         words = None if states is None else [PublicState(state).value for state in states]
@@ -251,7 +252,7 @@ class FlowReads(Scoped):
     ) -> FlowPage:
         """Return a page of flows, sorted by id. If `newest` is true, the newest come first.
 
-        Pass `after` of a page to get the next page. On the last page, `after` is None. Any page can
+        Pass `after` of a page to get the next page. On the last page, `after` is None. Any page may
         have fewer than `limit` flows, or none. `limit` is at most 1000.
         """
         if isinstance(limit, bool) or not isinstance(limit, int) or not 0 <= limit <= MAX_PAGE:

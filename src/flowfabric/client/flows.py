@@ -103,7 +103,7 @@ class Flows(FlowReads, FlowCancelling):
     async def add_execution(
         self, id: AnyId, execution: AnyId, *, name: str | None = None
     ) -> MemberAdded:
-        """Add an execution to a flow. It can be in any state, but not a member of another flow."""
+        """Add an execution, in any state, to a flow. No execution can be in two flows."""
         id = await self._flow(id)
         execution = await self._execution(execution)
         if name is not None:

@@ -114,7 +114,7 @@ class FrameQueue:
             ) from None
 
     async def flush(self) -> None:
-        """Wait until all frames that are in the queue now are stored."""
+        """Wait until all frames now in the queue are stored."""
         with self._lock:
             if not self._frames and self._error is None:
                 return
@@ -142,7 +142,7 @@ class FrameQueue:
                 future.set_exception(error)
 
     def take(self) -> list[Chunk]:
-        """Return the next frames as chunks. The frames stay in the queue until they are stored."""
+        """Return the next frames as chunks. Do not remove the frames from the queue."""
         with self._lock:
             taken: list[OutgoingFrame] = []
             size = 0

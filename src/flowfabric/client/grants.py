@@ -81,7 +81,10 @@ class Grants(Scoped):
         ttl: timedelta = DEFAULT_GRANT_TTL,
         key: bytes | None = None,
     ) -> Grant:
-        """Reserve an execution for one worker. Its lease must have expired or been revoked."""
+        """Reserve an execution for one worker.
+
+        The lease of the execution must have expired or been revoked.
+        """
         id = await self._execution(id)
         return await self._issue(
             functions.ISSUE_RECLAIM_GRANT,

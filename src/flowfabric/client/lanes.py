@@ -126,7 +126,7 @@ class Lanes(Scoped):
     ) -> Found[LaneTraffic]:
         """Return how busy each lane is.
 
-        The answer has how many executions wait, are delayed or run now, and how many were
+        The answer says how many executions wait, are delayed or run now, and how many were
         submitted, completed, retried or failed in the last `window`.
 
         You can call this every second, because it reads a limited number of rows. A partition that
@@ -209,8 +209,8 @@ class Lanes(Scoped):
     ) -> LaneInfo:
         """Set the options of a lane: its concurrency, its rate and the weights of its fair keys.
 
-        The new options override the declared options until `lift` is called. An option that is None
-        stays as it is. `clear` names the options to remove: concurrency, rate, weights.
+        The new options override the declared options until `lift` is called. None leaves an option
+        unchanged. `clear` names the options to remove: concurrency, rate, weights.
         """
         check_lane(lane)
         options = LaneOptions(concurrency=concurrency, rate=rate, weights=weights)

@@ -48,8 +48,8 @@ class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
     After a lost connection, the client sends the operation again. If this could have a second
-    effect, the operation is meant for one version of the execution: `if_version` or, if that is
-    None, the version that the client reads first. It changes no other version.
+    effect, the operation changes only one version of the execution: `if_version` or, if that is
+    None, the version that the client read before the first send.
     """
 
     def __init__(self, database: Database, namespace: str | None) -> None:
@@ -182,8 +182,8 @@ class ExecutionOperations(Scoped):
     ) -> Steered:
         """Make an execution run now.
 
-        Replay an ended execution. Promote a delayed execution. Unblock an execution that is held,
-        paused, or blocked by a budget, a quota or a missing worker.
+        An ended execution is replayed. A delayed execution is promoted. An execution that is held,
+        paused, or blocked by a budget, a quota or a missing worker is unblocked.
         """
         id = await self._execution(id)
         check_words(reason=reason, actor=actor)
@@ -270,7 +270,7 @@ class ExecutionOperations(Scoped):
     async def report_progress(
         self, claimed: Claimed, percent: int | None = None, message: str | None = None
     ) -> None:
-        """Report the progress of a running execution. A value that is None stays as it is."""
+        """Report the progress of a running execution. None leaves a value unchanged."""
         if percent is not None and (isinstance(percent, bool) or not isinstance(percent, int)):
             raise InvalidInput(field="percent", problem="must be a whole number from 0 to 100")
         if percent is not None and not 0 <= percent <= 100:
@@ -286,7 +286,7 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Give up the lease of a running execution, and delay it by `delay` or until `until`.
+        """Delay a running execution by `delay` or until `until`, and give up its lease.
 
         After the delay, the next claim continues the same attempt. Return the end of the delay.
         """
@@ -338,8 +338,8 @@ class ExecutionOperations(Scoped):
         """Give up the lease of a running execution that must wait for other executions.
 
         The execution is not claimed until `k` of the executions in `targets` have ended (default:
-        all of them). The next claim then continues the same attempt. The call itself does not wait:
-        it returns how many targets have not ended so far.
+        all of them). The next claim then continues the same attempt. The call itself does not wait.
+        It returns the number of targets that have not ended.
         """
         if k is not None and (isinstance(k, bool) or not isinstance(k, int) or k < 1):
             raise InvalidInput(field="k", problem="must be a whole number, 1 or more")
@@ -396,7 +396,7 @@ class ExecutionOperations(Scoped):
     async def resolve_wakes(
         self, *, partition: int | None = None, limit: int = 100
     ) -> tuple[int, timedelta | None]:
-        """Propagate ends whose propagation was not finished, for example because a process died.
+        """Propagate pending ends, for example the ends that a dead process has left pending.
 
         Return how many ends were propagated, and the time until the next call.
         """

@@ -41,7 +41,7 @@ class Partitions:
         self._database = database
 
     async def numbers(self) -> PartitionNumbers:
-        """Return the three numbers of partitions: all of them, those that new ids use, and those
+        """Return three counts: all partitions, the partitions that new ids use, and the partitions
         that idempotency keys use.
         """
         await self._database.partitions.refresh()
@@ -54,11 +54,13 @@ class Partitions:
         """Raise the number of partitions. The number can never be lowered.
 
         All processes learn the new number within ten seconds. New ids use the new partitions after
-        `grace`. If nothing was ever submitted, new ids and keys use the new partitions immediately.
+        `grace`. If nothing is stored, new ids and keys use the new partitions immediately.
 
-        If `keys` is true, idempotency keys use the new partitions, too. The call is refused in this
-        case while any key is stored. If a process still uses the old number for a key, its submit
-        is refused, and the process reads the number again.
+        If `keys` is true, idempotency keys use the new partitions, too. While any key is stored,
+        such a call is refused.
+
+        If a process still uses the old number for a key, its submit is refused, and the process
+        reads the number again.
         """
         rows = await self._database.call(
             functions.RAISE_PARTITIONS, partitions=number, keys=keys, grace=grace
@@ -149,8 +151,8 @@ def merge_pages(
     no next page).
 
     An item of `pages` has the rows of one partition, and the last id that was read in this
-    partition (None: all its rows were read). The merged page ends at the first of these last ids in
-    the order of the page: that partition may have unread rows right after its last id.
+    partition (None: all its rows were read). The merged page ends when it comes to one of these
+    last ids, because the partition of this id may have unread rows right after it.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]
@@ -169,7 +171,7 @@ def share_of(limit: int, count: int) -> int:
     """Return how many rows to read from each partition for a page of `limit` rows.
 
     If there are few partitions, read `limit` rows from each. If there are many, read fewer rows
-    from each, so the page can have fewer than `limit` rows although there are more.
+    from each, so the page may have fewer than `limit` rows although more exist.
     """
     return min(limit, max(1000 // count, 2 * limit // count + 1))
 

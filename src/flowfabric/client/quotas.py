@@ -130,8 +130,8 @@ class Quotas(Scoped):
     ) -> QuotaChange:
         """Set the limits of a quota: its concurrency and its rate, for one key or for all keys.
 
-        The new limits override the declared limits until `lift` is called. A limit that is None
-        stays as it is. `clear` names the limits to remove: concurrency, rate.
+        The new limits override the declared limits until `lift` is called. None leaves a limit
+        unchanged. `clear` names the limits to remove: concurrency, rate.
         """
         check_limit_name("quota", quota)
         if concurrency is not None:
@@ -266,7 +266,7 @@ class Quotas(Scoped):
         """Bring gates and lines up to date.
 
         End expired tickets, count released slots as free, and open the lines of gates that have
-        room. Return a count of this work, and the time until the next call.
+        room. Return how many rows were handled, and the time until the next call.
         """
         return await handle_everywhere(
             self._database, functions.SWEEP_GATES, Due.GATE, partition=partition, limit=limit

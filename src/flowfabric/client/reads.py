@@ -158,7 +158,7 @@ def _joined(one: FailureGroup, other: FailureGroup) -> FailureGroup:
 
 
 class _Filter(TypedDict):
-    """The filter arguments that LIST_EXECUTIONS and COUNT_EXECUTIONS share."""
+    """The filter arguments that ff.list_executions and ff.count_executions share."""
 
     partition_key: int
     namespace: str | None
@@ -185,10 +185,9 @@ class ExecutionReads(Scoped):
         """Return the whole id of an execution, given its whole id, its UUID, or the end of its
         UUID.
 
-        The end needs at least 8 digits and is searched among the newest 10 000 executions of each
-        partition. Raises ExecutionNotFound if no execution has this end, and InvalidInput with the
-        `matches` if several have it. A whole id or a UUID is returned even if there is no such
-        execution.
+        The end needs at least 8 digits. It is looked up among the newest 10 000 executions of each
+        partition. Raises ExecutionNotFound if no execution has this end, and InvalidInput if
+        several do. A whole id or a UUID is returned even if there is no such execution.
         """
         return await self._find_id(ExecutionId, text)
 

@@ -82,8 +82,8 @@ async def handle_everywhere(
 ) -> Pass:
     """Run one batch of a reconciler in the given partition, or in each partition if none is given.
 
-    If there are several partitions, those without due work of the kind `due` are left out. A
-    partition that fails is logged and skipped for a while; the other partitions continue.
+    If none is given and there are several, only partitions with due work of the kind `due` get a
+    call. If a call fails, the error is logged, and its partition is skipped for a while.
     """
     if partition is None and len(partitions := await database.partitions.all()) > 1:
         return await _handle_each(database, statement, due, partitions, limit)
@@ -129,8 +129,8 @@ async def _handle_each(
 async def _find_due(
     database: Database, dues: Sequence[Due]
 ) -> list[tuple[Due, int, timedelta]] | None:
-    """Return, for each kind and partition that has work, the time until the work is due. Return
-    None if the query over all partitions failed.
+    """Return the times until work is due, each with its kind and its partition. Return None if
+    the query over all partitions failed.
     """
     try:
         call = database.call(functions.FIND_DUE, kinds=[due.value for due in dues])

@@ -1,7 +1,7 @@
-"""Wait through a server for the ends of executions and for new frames of streams.
+"""Ask a server for the ends of executions and for new frames of streams.
 
-A server offers no LISTEN. Instead, calls wait on the server, and all callers in this process share
-these calls.
+A server offers no LISTEN. Instead, it delays its answer to a call until there is news or a time is
+over. All callers in this process share these calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LEAST_SECONDS = 0.25
 
 
 class RemoteResults(Results):
-    """Waits through a server until executions have ended, on behalf of all callers."""
+    """Like Results, but asks a server instead of a database."""
 
     async def _run(self) -> None:
         try:
@@ -31,7 +31,7 @@ class RemoteResults(Results):
             self._task = None
 
     async def _look(self) -> None:
-        """Wait on the server until one of the awaited executions has ended."""
+        """Call the server, which answers when an awaited execution has ended."""
         parts = [
             (partition, group, ids[start : start + BATCH])
             for partition, group in list(self._waiting.items())
@@ -59,7 +59,7 @@ class RemoteStreams(Streams):
                 self._start()
 
     async def _look(self) -> None:
-        """Wait on the server until one of the followed streams has new frames."""
+        """Call the server, which answers when a followed stream has new frames."""
         with waiting(WAIT_SECONDS):
             looks = {
                 asyncio.create_task(self._read(*part, is_following=True)) for part in self._hungry()
@@ -93,7 +93,7 @@ async def _wait_for_change(changed: asyncio.Event) -> None:
 
 
 async def _first(tasks: set[asyncio.Task[None]]) -> None:
-    """Wait for the first task that is done, and cancel the others."""
+    """Wait until one of the tasks is done, and cancel the others."""
     if not tasks:
         return
     try:

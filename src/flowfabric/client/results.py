@@ -68,7 +68,7 @@ class Results:
                 group.pop(id.uuid, None)
 
     async def follow(self, channel: str, notify: Notify) -> None:
-        """Call `notify` for every message on `channel`, until `unfollow`.
+        """Call `notify` for every message on `channel`, until `unfollow` is called.
 
         This uses the session that also listens for the ends of executions.
         """

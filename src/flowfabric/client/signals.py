@@ -75,7 +75,7 @@ _from_feed = reader(
 
 
 class JsonSignalArguments(TypedDict):
-    """The arguments of DELIVER_SIGNAL_JSON."""
+    """The arguments of ff.deliver_signal_json."""
 
     partition_key: int
     namespace: str | None
@@ -173,7 +173,8 @@ class Signals(Scoped):
         """Create a waitpoint under a lease and return its token.
 
         `key` is a name for the waitpoint. If no wait for it is opened within `expires_in`, the
-        waitpoint expires. `step` is the name and the occurrence of the step that creates it.
+        waitpoint expires. `step` is the name and the occurrence of the step that creates the
+        waitpoint.
         """
         rows = await self._database.call(
             functions.CREATE_WAITPOINT,
@@ -283,7 +284,7 @@ class Signals(Scoped):
         return _rotation(rows[0])
 
     async def count_waitpoints(self) -> dict[str, int]:
-        """Count the open waitpoints of all partitions by the key that signed their tokens."""
+        """For each hmac key, count the open waitpoints whose tokens the key signed."""
 
         async def count(partition: int) -> Sequence[Any]:
             return await self._database.call(
@@ -304,8 +305,7 @@ class Signals(Scoped):
     def signal_arguments(
         self, id: ExecutionId, signal: Signal, database: str | None
     ) -> JsonSignalArguments:
-        """Encode one signal for DELIVER_SIGNAL_JSON, which is sent on the caller's own
-        connection."""
+        """Encode one signal for a call of ff.deliver_signal_json on the caller's connection."""
         signal.check()
         partition, uuid = location(id)
         item = {
@@ -430,13 +430,13 @@ class Signals(Scoped):
         """Return the next signals of all partitions after a cursor, and the cursor after them.
 
         No committed signal is skipped. Signals of one execution come in the order of the
-        transactions that stored them. A page can have more than `limit` signals.
+        transactions that stored them. A page may have more than `limit` signals.
 
         If `cursor` is None, read from the beginning. If a partition cannot be reached, it is listed
         in `missing`, and its signals come on a later page.
 
-        The cursor `now` reads no signals: only the cursor of this moment is returned. Then a
-        partition that cannot be reached is an error.
+        The cursor `now` reads no signals: only the cursor of this moment is returned. With
+        `now`, a partition that cannot be reached is an error.
         """
         partitions = await self._database.partitions.all()
         cursors = _split_feed(cursor, len(partitions))
@@ -679,7 +679,7 @@ def read_delivery(
 
 
 def read_json_delivery(id: ExecutionId, text: str) -> Delivered:
-    """Decode an answer of DELIVER_SIGNAL_JSON, or raise its refusal."""
+    """Decode an answer of ff.deliver_signal_json, or raise its refusal."""
     facts = json.loads(text)
     detail = json.dumps(facts.get("detail") or {})
     signal_id = UUID(facts["signal_id"]) if facts.get("signal_id") else UUID(int=0)

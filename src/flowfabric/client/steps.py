@@ -38,7 +38,7 @@ MAX_JOURNALS = 50
 
 
 class JsonStepArguments(TypedDict):
-    """The arguments of RECORD_STEP_JSON."""
+    """The arguments of ff.record_step_json."""
 
     partition_key: int
     namespace: str | None
@@ -87,9 +87,9 @@ class Steps(Scoped):
     def step_arguments(
         self, claimed: Claimed, step: Step | None, database: str | None
     ) -> JsonStepArguments:
-        """Encode one step for RECORD_STEP_JSON, to be sent on the caller's own connection.
+        """Encode one step for a call of ff.record_step_json on the caller's connection.
 
-        If `step` is None, RECORD_STEP_JSON only returns the name of the database.
+        If `step` is None, the call only returns the name of the database.
         """
         return {
             "partition_key": claimed.partition_key,
@@ -244,7 +244,7 @@ def _step_json(claimed: Claimed, step: Step) -> str:
 
 
 def read_json_answer(claimed: Claimed, step: Step, text: str) -> Answer | Exception:
-    """Decode an answer of RECORD_STEP_JSON: a record, or the error of a refusal."""
+    """Decode an answer of ff.record_step_json: a record, or the error of a refusal."""
     answer = json.loads(text)
     outcome = answer["outcome"]
     if outcome not in ("recorded", "exists"):

@@ -179,7 +179,7 @@ class Streams(Scoped):
         them.
 
         A page has about `limit` frames at most. To get more, call again with the cursor of the page
-        as `since`. If `kinds` is given, a page without frames can be followed by pages with frames,
+        as `since`. If `kinds` is given, a page without frames may be followed by pages with frames,
         because one call looks only at a part of a long stream.
         """
         kinds = wanted_texts("kinds", kinds)

@@ -151,7 +151,7 @@ def options(submissions: Sequence[Submission]) -> list[str | None]:
 
 
 class SubmitArguments(TypedDict):
-    """The arguments of SUBMIT_EXECUTIONS."""
+    """The arguments of ff.submit_executions."""
 
     partition_key: int
     namespace: str
@@ -166,7 +166,7 @@ class SubmitArguments(TypedDict):
 
 
 class JsonArguments(TypedDict):
-    """The arguments of SUBMIT_JSON."""
+    """The arguments of ff.submit_json."""
 
     partition_key: int
     namespace: str
@@ -175,7 +175,7 @@ class JsonArguments(TypedDict):
 
 
 class FlowArguments(TypedDict):
-    """The arguments of SUBMIT_FLOW."""
+    """The arguments of ff.submit_flow."""
 
     partition_key: int
     namespace: str
@@ -284,7 +284,7 @@ def _json(value: Any) -> str:
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
     """Return the array for one argument. If all items have the same value, return an array of this
-    one value, or None if it is the default."""
+    one value, or None if this value is the default."""
     first = values[0]
     if values.count(first) < len(values):
         return values
@@ -295,7 +295,7 @@ def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
 
 
 def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
-    """Decode the rows that SUBMIT_EXECUTIONS returned, into one answer for each submission."""
+    """Decode the rows that ff.submit_executions returned, into one answer for each submission."""
     found: list[Answer] = [Submitted(item.id) for item in batch]
     for row in rows:
         index = row["item"] - 1
@@ -306,7 +306,7 @@ def read_rows(rows: Sequence[Any], batch: Sequence[Submission]) -> list[Answer]:
 
 
 def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
-    """Decode the text that SUBMIT_JSON returned, into one answer for each submission."""
+    """Decode the text that ff.submit_json returned, into one answer for each submission."""
     return [
         Submitted(item.id)
         if row["outcome"] == "created"
@@ -321,7 +321,7 @@ def read_json(text: str, batch: Sequence[Submission]) -> list[Answer]:
 
 
 def read_flow(text: str, graphs: Sequence[Graph]) -> list[FlowSubmitted | Exception | Busy]:
-    """Decode the text that SUBMIT_FLOW returned for one graph, into an answer or an error."""
+    """Decode the text that ff.submit_flow returned for one graph, into an answer or an error."""
     (graph,) = graphs
     row = json.loads(text)
     outcome = row["outcome"]
@@ -417,9 +417,9 @@ def submit_plan(
     """Return a plan that stores items of one partition and one namespace. The plan returns one
     answer for each item.
 
-    If a route or a gate of an item is unknown, the plan has it registered and sends the item once
-    more. If `waits` is true, the plan sends busy items again for two seconds. The answer for an
-    item that is still busy after this time is RetryExhausted.
+    If a route or a gate of an item is unknown, it is registered, and the item is sent once more. If
+    `waits` is true, the plan sends busy items again for two seconds. The answer for an item that is
+    still busy after this time is RetryExhausted.
     """
     found: list[T | Exception | Busy] = [BUSY] * len(batch)
     left = list(range(len(batch)))
@@ -452,8 +452,9 @@ def submit_each_plan(
     """Return a plan that stores submissions of any partitions and namespaces, at most 500 per call.
     The plan returns one answer or error for each submission.
 
-    If a partition cannot be reached, its remaining items get the same error and are not sent. If
-    the key of an item now belongs to another partition, the item is moved there and sent again.
+    If a partition cannot be reached, its further items are not sent and get the error of the
+    failed call. If the key of an item now belongs to another partition, the item is moved there and
+    sent again.
     """
     found: dict[int, Submitted | Exception] = {}
     yield from _submit_some(form, submissions, destination, range(len(submissions)), found)

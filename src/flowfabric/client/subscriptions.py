@@ -83,7 +83,7 @@ class Subscriptions(Scoped):
     async def list(self, name: str | None = None) -> Found[SubscriptionInfo]:
         """List subscriptions, and how far each is behind.
 
-        `missing` names the partitions that cannot be reached: their events are not counted.
+        `missing` names the partitions that cannot be reached. Events in them are not counted.
         """
         rows = await self._database.call(
             functions.LIST_SUBSCRIPTIONS, namespace=self._namespace, name=name
@@ -152,7 +152,7 @@ class Subscriptions(Scoped):
         await self._database.call(functions.REMOVE_SUBSCRIPTION, namespace=self._own(), name=name)
 
     async def close(self) -> None:
-        """Stop listening for events. Consumers of this client end."""
+        """Stop listening for events, and stop the consumers of this client."""
         self._is_closed = True
         await self.listener.close()
 

@@ -95,7 +95,7 @@ class Tokens(Scoped):
     ) -> bool:
         """Revoke a token; return False if it was revoked before.
 
-        Servers can accept a revoked token for at most 5 more seconds.
+        Servers may still accept a revoked token for up to 5 seconds.
         """
         check_words(reason=reason, actor=actor)
         rows = await self._database.call(

@@ -1,4 +1,4 @@
-"""Webhooks: subscriptions whose events workers post to a URL."""
+"""Webhooks: subscriptions with a URL to which workers post the events."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Webhooks(Scoped):
     async def list(self, name: str | None = None) -> Found[WebhookInfo]:
         """List webhooks, the last answer of each receiver, and how far each webhook is behind.
 
-        `missing` names the partitions that cannot be reached: their events are not counted.
+        `missing` names the partitions that cannot be reached. Events in them are not counted.
         """
         rows = await self._database.call(
             functions.LIST_WEBHOOKS, namespace=self._namespace, name=name

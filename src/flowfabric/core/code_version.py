@@ -15,11 +15,11 @@ DEFAULT_GRACE = timedelta(seconds=60)
 
 @dataclass(frozen=True, slots=True)
 class CodeVersion:
-    """The version of a worker's code, and the other versions whose journals it can continue
-    (`reads`).
+    """The version of a worker's code, and the other versions (`reads`) whose journals this code
+    can continue.
 
-    `grace` is how long another version must have been without a worker before this worker takes
-    over its executions.
+    `grace` is how long another version must have had no worker before this worker takes over the
+    executions of that version.
     """
 
     name: str | None = None

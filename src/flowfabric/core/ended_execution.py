@@ -30,10 +30,9 @@ class EndedError:
 class Ended(Generic[T_co]):
     """How an execution ended. T is the type of its result.
 
-    `arguments` holds the arguments of the task by name, decoded by its type hints. Arguments that
-    do not fit the hints are plain JSON. `result` is set if the execution succeeded. Otherwise
-    `error` is its last failure, if there was one. If the execution was cancelled, `reason` says
-    why.
+    `arguments` holds the arguments by name, decoded to the types that the task declares. If one
+    argument does not fit its type, all are plain JSON. `result` is set if the execution succeeded.
+    Otherwise, `error` is its last failure, if any. `reason` says why an execution was cancelled.
     """
 
     id: ExecutionId

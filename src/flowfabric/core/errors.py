@@ -51,7 +51,7 @@ FlowFabricError
 ├── Forbidden                this login may not do this, or not in this namespace
 │   └── MissingRole
 ├── NotOverHttp              the server does not offer this; connect to the database
-├── LeaseLost                stop working: another worker can already have the execution
+├── LeaseLost                stop working: another worker may already have the execution
 │   ├── StaleLease · LeaseExpired · LeaseRevoked
 ├── Unavailable              the call is correct; try again later
 │   ├── RetryExhausted
@@ -335,7 +335,7 @@ class GrantAlreadyExists(Conflict, code="WF405", name="grant_exists"):
 
 
 class InvalidClaimGrant(Conflict, code="WF406", name="invalid_grant"):
-    """There is no such grant: it was used, or it is for another worker or another purpose."""
+    """The grant was used before, is for another worker or purpose, or does not exist."""
 
 
 class ClaimGrantExpired(Conflict, code="WF407", name="grant_expired"):
@@ -591,15 +591,15 @@ class NotOverHttp(FlowFabricError):
 
 
 class LeaseLost(FlowFabricError):
-    """The lease is lost; stop working: another worker can already have the execution."""
+    """The lease is lost. Stop working: another worker may already have the execution."""
 
 
 class StaleLease(LeaseLost, code="WF101", name="stale_lease"):
-    """Another worker has this execution now; this worker's calls have no effect."""
+    """This lease is not the current lease of the execution. Calls under it have no effect."""
 
 
 class LeaseExpired(LeaseLost, code="WF102", name="lease_expired"):
-    """The lease has expired; stop working: another worker can reclaim the execution."""
+    """The lease has expired. Stop working: another worker can reclaim the execution."""
 
 
 class LeaseRevoked(LeaseLost, code="WF103", name="lease_revoked"):
@@ -611,7 +611,7 @@ class Unavailable(FlowFabricError):
 
 
 class RetryExhausted(Unavailable, name="busy"):
-    """Other transactions kept the rows locked; nothing was changed, try again later."""
+    """Other transactions kept the rows locked. Nothing was changed; try again later."""
 
 
 class ConnectionLost(Unavailable):

@@ -185,7 +185,7 @@ class Submission:
 
 @dataclass(slots=True, eq=False)
 class Alike(Sequence[Submission]):
-    """Submissions without a key that differ only in id and payload.
+    """Submissions that have no key and differ only in id and payload.
 
     Ids and payloads are kept in two lists, because making one object per submission costs time.
     `shared` holds all other fields, including the partition. An item of `uuids` may be text.
@@ -667,9 +667,9 @@ class FailureGroup:
 class FailureGroups:
     """Groups of failures, the largest first.
 
-    Only the newest failures were read: `seen` is the number of failures in all groups. `is_more`
-    means that there are perhaps failures that were not read. `missing` names the partitions that
-    could not be reached.
+    `seen` is the number of failures in these groups and in groups beyond the limit. `is_more` means
+    that there may be older failures that were not read. `missing` names the partitions that could
+    not be reached.
     """
 
     groups: list[FailureGroup]

@@ -51,8 +51,8 @@ class FlowState(StrEnum):
     - `blocked`: a member waits for something other than a worker.
     - `open`: none of these applies.
 
-    A member is not needed if other members depend on it, and every edge group with an edge from it
-    was satisfied. Every other member is needed.
+    A member is needed unless both are true: other members depend on it, and every edge group with
+    an edge from it was satisfied.
     """
 
     OPEN = "open"
@@ -486,7 +486,7 @@ class FlowPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EdgeInfo:
-    """One dependency of a flow: its edge, and how it was resolved if it was."""
+    """One edge of a flow. `resolution` is None if the edge is not resolved."""
 
     flow_id: FlowId
     edge_id: UUID
@@ -557,10 +557,10 @@ class FlowEligibility(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FlowInput:
-    """The result of one upstream member, as an input of a member.
+    """The result of one upstream member, as an input of a downstream member.
 
     `is_counted` marks an input whose edge was satisfied when its edge group was decided. The inputs
-    with this mark are the same in all attempts of the member.
+    with this mark are the same in all attempts of this member.
     """
 
     execution_id: ExecutionId

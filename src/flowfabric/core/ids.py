@@ -105,7 +105,7 @@ def bare_uuid(id: AnyId) -> UUID | None:
 
 
 def as_uuid(uuid: UUID | str) -> UUID:
-    """Return a UUID; it may be given as text."""
+    """Turn a UUID or its text into a UUID."""
     return uuid if isinstance(uuid, UUID) else UUID(uuid)
 
 
@@ -248,7 +248,7 @@ def child_id(
 def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> ExecutionId:
     """Compute the id of the execution that a schedule submits for the time `at`.
 
-    Every process computes the same id, so that a time fires only once.
+    Every process computes the same id, so the schedule fires once for this time.
     """
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
     microsecond = (at - _EPOCH) // timedelta(microseconds=1)
@@ -260,7 +260,7 @@ def firing_id(schedule_id: UUID, at: datetime, partitions: int = 1) -> Execution
 def mint_for_schedule(
     schedule_id: UUID, partitions: int = 1, uuid: UUID | None = None
 ) -> ExecutionId:
-    """Make an id for a manual firing of a schedule, in the partition of its other firings. Use
+    """Make an id for a manual firing, in the partition of all firings of the schedule. Use
     `uuid` if it is given.
     """
     partition = 0 if partitions == 1 else partition_of(schedule_id.bytes, partitions)
@@ -268,7 +268,7 @@ def mint_for_schedule(
 
 
 def _derived(millisecond: int, kind: bytes, identity: bytes) -> UUID:
-    """Return a UUIDv8 (RFC 9562): a time, as in all our ids, then a digest of the identity."""
+    """Return a UUIDv8 (RFC 9562): the time, then a digest of the kind and the identity."""
     digest = int.from_bytes(sha256(kind + b"\x00" + identity).digest()[:10])
     middle, tail = digest >> 68, digest & ((1 << 62) - 1)
     return UUID(int=millisecond << 80 | 0x8 << 76 | middle << 64 | 0x2 << 62 | tail)
@@ -294,7 +294,7 @@ def uuid7() -> UUID:
 
 
 def uuid7_in(partition: int, partitions: int) -> UUID:
-    """Make a UUIDv7 whose bytes determine this partition. Cheaper than `fit(uuid7(), ...)`."""
+    """Make a UUIDv7 whose bytes determine `partition`. Cheaper than `fit(uuid7(), ...)`."""
     if partitions == 1:
         return uuid7()
     tick = _take_ticks(1)
@@ -388,7 +388,7 @@ _MAX_PARTITION = 32_767
 
 
 def parse_id(text: str) -> str:
-    """Return an id as it was given; raise InvalidInput if it does not look like an id."""
+    """Refuse a text that does not look like an id; return any other text unchanged."""
     if is_suffix(text) or bare_uuid(text):
         return text
     try:

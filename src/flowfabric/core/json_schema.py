@@ -54,8 +54,7 @@ class _Root:
 
 
 def find_problem(document: Any, value: Any) -> str | None:
-    """Return the first part of a value that does not fit the schema, and why; None if the value
-    fits.
+    """Say where a value does not fit the schema, and why. Return None if the value fits.
 
     Only the keywords about types, choices, properties, items and limits are checked here. All other
     keywords, such as `pattern` and `format`, are ignored.

@@ -62,9 +62,9 @@ class LaneOptions:
 class LaneTraffic:
     """The traffic of one lane.
 
-    A count can be too low if its flag is set: `is_more_waiting`, `is_more_in_line`, or
-    `is_more_timed` for `delayed` and `active`. `submitted`, `completed`, `retried` and `failed`
-    are counts over the last `seconds`.
+    These counts may be too low if their flag is set: `waiting` (`is_more_waiting`), `in_line`
+    (`is_more_in_line`), `delayed` and `active` (`is_more_timed`). `submitted`, `completed`,
+    `retried` and `failed` are counts over the last `seconds`.
     """
 
     namespace: str
@@ -94,9 +94,8 @@ class LaneTraffic:
 def joined_traffic(parts: Sequence[LaneTraffic], is_incomplete: bool = False) -> LaneTraffic:
     """Add up the traffic of one lane in several partitions.
 
-    If a partition counted over a shorter time than another, the counts of this partition are scaled
-    up to the longest time. `is_incomplete` means that a partition is missing, so that the sums can
-    be too low.
+    Counts over a shorter time are scaled up to the longest time. `is_incomplete` means that a
+    partition is missing, so the sums may be too low.
     """
     first, seconds = parts[0], max(part.seconds for part in parts)
     running: Counter[str] = Counter()

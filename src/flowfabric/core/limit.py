@@ -119,7 +119,7 @@ class Limit:
 
     @property
     def parsed_rate(self) -> Rate | None:
-        """The parsed rate. A rate given as text was parsed when the limit was made."""
+        """The rate as a Rate, or None if the limit has no rate."""
         return self.rate if isinstance(self.rate, Rate) else None
 
     def to_json(self) -> dict[str, Any]:
@@ -412,7 +412,7 @@ def key_text(field: str, value: object) -> str:
 
 
 def key_names(field: str, key: Key, known: Sequence[str], task: str) -> tuple[str, ...]:
-    """Return the arguments of a task that a key needs; refuse a name that is not an argument."""
+    """Return the names of the arguments that a key needs. Refuse a name that is not in `known`."""
     if key is None:
         return ()
     if isinstance(key, str):
@@ -441,7 +441,7 @@ def key_names(field: str, key: Key, known: Sequence[str], task: str) -> tuple[st
 
 
 def several(field: str, kind: type[T], given: T | Sequence[T] | None) -> tuple[T, ...]:
-    """Return the given limits as a tuple: one limit, a sequence of limits, or None.
+    """Return limits as a tuple. `given` is one limit, a sequence of limits, or None.
 
     Refuse a value that is not of the class `kind`, and two limits with the same name.
     """

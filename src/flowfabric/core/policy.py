@@ -30,8 +30,8 @@ class Exponential:
     """Wait longer before every retry: start with `initial`, multiply by `multiplier`, up to
     `maximum`.
 
-    If `jitter` is set, each wait is shortened at random by up to a half. Otherwise executions that
-    failed together would all be retried at the same moment.
+    If `jitter` is set, each wait is shortened at random by up to a half, so that executions that
+    failed together are not all retried at the same moment.
     """
 
     initial: timedelta = timedelta(seconds=1)
@@ -112,7 +112,7 @@ class Retry:
 
 
 def names_groups(kinds: ExceptionTypes) -> bool:
-    """Return whether one of the classes is an exception group."""
+    """Return whether one of the classes is a class of exception groups."""
     classes = kinds if isinstance(kinds, tuple) else (kinds,)
     return any(issubclass(kind, BaseExceptionGroup) for kind in classes)
 

@@ -11,9 +11,9 @@ _LONGEST = timedelta(days=36_525)
 
 
 class RetryAfter(Exception):
-    """Raise this to try again after a number of seconds or a timedelta, or at a datetime.
+    """Raise this to try again at a datetime, or after a timedelta or a number of seconds.
 
-    A time in the past means now. The retry counts towards `max_retries`; a task without a retry
+    A time in the past means now. The retry counts towards `max_retries`. A task without a retry
     policy is retried up to 3 times. The rules of the retry policy (`retry_on`, `never_on`, `when`)
     do not apply.
     """

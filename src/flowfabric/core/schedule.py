@@ -205,11 +205,13 @@ class Plan:
 def plan(
     rule: Rule, misfire: Misfire, next_at: datetime, now: datetime, most: int = MAX_FIRINGS
 ) -> Plan:
-    """Return the times that must fire, from `next_at` (the first time that has not fired) to `now`.
+    """Plan which times from `next_at` to `now` must fire.
 
-    The misfire rule decides. `all`: every time fires, in order, at most `most` times per call.
-    `once`: only the latest time fires. `skip`: the latest time fires if it is at most GRACE ago;
-    otherwise none fires.
+    `next_at` is the first time that has not fired. The misfire rule decides:
+
+    - `all`: every time fires, the earliest first, but one call returns at most `most` of them.
+    - `once`: only the latest time fires.
+    - `skip`: the latest time fires if it is at most GRACE ago. Otherwise no time fires.
     """
     if misfire is Misfire.ALL:
         due = [next_at]
@@ -259,7 +261,7 @@ class ScheduleInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DueSchedule:
-    """What a worker needs to know of a schedule that is due, to fire it."""
+    """What a worker needs to know to fire a schedule that is due."""
 
     name: str
     schedule_id: UUID
@@ -341,7 +343,7 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def zone_name(tz: str | tzinfo) -> str:
-    """Return the name of a time zone, which is given as text, as a ZoneInfo or as UTC."""
+    """Return the name of a time zone. `tz` is a name, a ZoneInfo or `datetime.UTC`."""
     from zoneinfo import ZoneInfo
 
     if isinstance(tz, ZoneInfo) and tz.key:

@@ -67,7 +67,7 @@ class Signal:
         self.schema_id = schema_id
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as the engine would. The error names the field."""
+        """Refuse invalid fields, as the engine would. The error names the field."""
         if self.name is not None or self.token is None:
             check_signal_name(self.name or "")
         if self.payload is not None and len(self.payload) > MAX_SIGNAL_BYTES:
@@ -161,7 +161,7 @@ class SignalRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeedSignal:
-    """A signal, as the feed of signals lists it: without its value."""
+    """A signal without its value, as the feed of signals lists it."""
 
     id: UUID
     execution_id: ExecutionId

@@ -248,7 +248,7 @@ class GroupPolicy(StrEnum):
 
 
 class OnSatisfied(StrEnum):
-    """What happens to the other upstream members once a group is satisfied."""
+    """What happens to the remaining upstream members of an edge group that is satisfied."""
 
     CANCEL_REMAINING = "cancel_remaining"
     LET_RUN = "let_run"

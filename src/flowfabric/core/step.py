@@ -41,7 +41,7 @@ class Step:
     code_version: str | None = None
 
     def check(self) -> None:
-        """Refuse invalid fields before the call, as the engine would. The error names the field."""
+        """Refuse invalid fields, as the engine would. The error names the field."""
         check_step_name(self.name)
         for name, count in (("occurrence", self.occurrence), ("position", self.position)):
             if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < _MAX_COUNT:

@@ -83,7 +83,7 @@ class Frame(Generic[T_co]):
     """One frame of a stream.
 
     `data` is the text, the bytes or the JSON value that was sent. `text` is the payload as text.
-    `id` rises with every frame of the execution: pass it as `since` to continue after this frame.
+    `id` rises with every frame of the execution. Pass it as `since` to continue after this frame.
     """
 
     id: str

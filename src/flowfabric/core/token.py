@@ -67,7 +67,7 @@ def token_hash(token: str) -> bytes:
 
 
 def shown_prefix(token: str) -> str:
-    """Return the beginning of a token, for lists."""
+    """Return the beginning of a token. Lists show this instead of the token."""
     return token[: len(PREFIX) + SHOWN]
 
 

@@ -2,7 +2,7 @@
 
 A webhook makes a worker call a URL that somebody stored in the database. If there were no rules, a
 stored URL could reach the private network of the worker. So a worker calls only hosts that its
-settings list; by default they list none. It calls a listed host only by https, and only if each
+settings list. By default, no host is listed. It calls a listed host only by https, and only if each
 address of the host is public or in a network that the settings list.
 """
 
@@ -125,7 +125,7 @@ def parse_webhook_url(url: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The hosts that a worker is allowed to call, and the private networks that they can be in."""
+    """The hosts that a worker may call, and the private networks in which these hosts may be."""
 
     hosts: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()

@@ -41,7 +41,7 @@ class Why:
     """A reason for the state of an execution.
 
     `evidence` contains the facts. `changes_at` is when the reason can change by itself, or None.
-    `others` contains the further reasons first, and then remarks, which are facts but no reasons.
+    `others` contains the other reasons, then remarks. A remark is a fact, not a reason.
     """
 
     id: ExecutionId
@@ -280,7 +280,7 @@ def _wait(wait: Mapping[str, Any]) -> str:
 
 
 def _condition(condition: Mapping[str, Any], names: Mapping[str, str]) -> str:
-    """Say what a condition waits for. `names` has the names of the waitpoints by their ids."""
+    """Say what a condition waits for. `names` maps the ids of waitpoints to their names."""
 
     def several(members: Any) -> str:
         return f"({', '.join(_condition(one, names) for one in members)})"

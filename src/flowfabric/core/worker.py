@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 class WorkerInfo:
     """One registered worker.
 
-    If `lanes` is None, the worker takes all lanes; if `tasks` is None, all tasks. An empty
+    If `lanes` is None, the worker takes all lanes. If `tasks` is None, it takes all tasks. An empty
     `namespace` means all namespaces.
     """
 

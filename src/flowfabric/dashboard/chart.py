@@ -49,7 +49,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: its columns, the line between them, and the labels of its axes.
+    """A chart: its columns, its line, and the labels of its axes.
 
     `line` is the height of the line between the completed and the failed executions. `numbers` and
     `times` are the labels: each is a place on its axis and a text. If the text of a time does not
@@ -79,8 +79,7 @@ def draw_chart(
 ) -> Chart:
     """Return a chart of the executions that ended in the `window` after `since`.
 
-    Each column stands for a time of the length `step`. `found` contains the counts of each of these
-    times.
+    Each column stands for a span of the length `step`. `found` contains the counts of these spans.
     """
     completed, failed = _by_time(found, EventKind.COMPLETED), _by_time(found, EventKind.FAILED)
     above, below = _round(max(completed.values(), default=0)), max(failed.values(), default=0)
@@ -144,7 +143,7 @@ def _by_time(found: Sequence[Counted], kind: EventKind) -> dict[datetime, int]:
 
 
 def _round(number: int) -> int:
-    """Return the number at which an axis ends: at least `number`, and a round one such as 600."""
+    """Return the number at which an axis ends: a round number such as 600, at least `number`."""
     power = int("1" + "0" * (len(str(number)) - 1))
     return next(one * power for one in (0, *_ROUND) if one * power >= number)
 

@@ -20,7 +20,7 @@ _LINKS_SHOWN = 10
 
 
 def links_of(why: Why) -> list[tuple[str, str]]:
-    """Return links to what a reason names, each as its text and its path. Return at most ten."""
+    """Return at most ten links to the things that a reason names. A link is a text and a path."""
     found: dict[str, str] = {}
     for name, value in why.evidence.items():
         for id in _ID.findall(json.dumps(value, default=str)):

@@ -19,9 +19,10 @@ _INPUTS = {"integer": "whole", "number": "number", "boolean": "choice", "string"
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a form. `kind` is whole (a whole number), number, text, choice or json.
+    """One field of a form.
 
-    `choices` are the values of a choice, as JSON.
+    `kind` is `whole` (a whole number), `number`, `text`, `choice` or `json`. `choices` are the
+    values of a `choice`, as JSON.
     """
 
     name: str
@@ -101,7 +102,7 @@ def _field(name: str, label: str, schema: Any, parts: Mapping[str, Any], needed:
 
 
 def _resolved(schema: Any, parts: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the schema that a reference names, or the schema itself if it is not a reference."""
+    """Return the schema that a reference names. Return any other schema unchanged."""
     if not isinstance(schema, dict):
         return {}
     name = schema.get("$ref")

@@ -125,7 +125,7 @@ def draw_timeline(
 def times_spent(bars: Sequence[Bar]) -> list[tuple[str, str]]:
     """Return the legend of a timeline: for each class of bars, the class and a text.
 
-    The text contains the total time of the bars of the class. For steps, it contains their number.
+    The text contains the total time of these bars. For steps, it contains their number instead.
     """
     found = []
     for kind, words in _LEGEND.items():
@@ -144,9 +144,9 @@ def critical_path(
 ) -> list[FlowMember]:
     """Return the members that decide when a flow ends, in the order in which they run.
 
-    The last member of the path is a member that has not ended, or else the member that ended last.
-    Before each member of the path comes its upstream member that succeeded last. If the last member
-    has no such upstream member, or if no member has started, the path is empty.
+    The last member of the path has started and not ended. If there is no such member, it is the
+    started member that ended last. Before each member of the path comes its upstream member that
+    succeeded last. The path is empty if it would have fewer than two members.
     """
     known = {one.id: one for one in members}
     before: dict[ExecutionId, FlowMember] = {}

@@ -80,10 +80,9 @@ async def retrying(
 ) -> Rows:
     """Run `attempt`, and repeat it after a conflict or a lost connection.
 
-    After conflicts, repeat it at most twice. After lost connections, repeat it for up to `patience`
-    seconds. If a connection did not answer, repeat it once more even if these seconds are over,
-    because most likely only that connection is dead. If `patience` is 0, never repeat it after a
-    lost connection.
+    After conflicts, repeat it at most twice. If `patience` is 0, never repeat it after a lost
+    connection. Otherwise repeat it for up to `patience` seconds. If a connection did not answer,
+    repeat it once more even after this time, because most likely only that connection is dead.
     """
     started = perf_counter()
     failure: str | None = None
@@ -161,7 +160,7 @@ def translated(error: Exception, operation: str) -> Exception:
 
 
 def _without_right(error: Exception, operation: str) -> FlowFabricError:
-    """Return the error for a call for which the login of this process lacks the right.
+    """Return the error for a call that the login of this process may not make.
 
     Every login needs the app role. If the login lacks even this role, the installation is wrong,
     so the error is a SchemaMismatch.

@@ -289,7 +289,7 @@ async def count_generations(connection: Connection) -> int:
 def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
     """Yield the statements that distribute all tables that are not distributed yet.
 
-    The statements come in groups, each as (title, statements). A group can be empty.
+    The statements come in groups, each as (title, statements). A group may be empty.
     """
     plain = [table for table in tables if table.placed is None]
     yield (
@@ -360,7 +360,7 @@ def opening_installation(query: str) -> Iterator[Labelled]:
 
 
 def functions(library: Library) -> dict[str, bool]:
-    """Return by name, for each function of a library, whether its calls must be delegated."""
+    """Map the name of each function of a library to whether its calls must be delegated."""
     found = {}
     for file in library.files:
         for name, key in _FUNCTION.findall(file.text):

@@ -421,8 +421,8 @@ async def _stages(
 ) -> AsyncIterator[Stage]:
     """Yield the stages that are left to do.
 
-    The caller must run each stage before it asks for the next stage. If `is_trial` is true, the
-    caller only lists the stages and runs none of them.
+    If `is_trial` is false, the caller must run each stage before it asks for the next stage. If it
+    is true, the caller runs none of them.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.
     for name, placing in citus.placing(facts.tables, shards=partitions):

@@ -94,12 +94,15 @@ def operator_functions(library: Library) -> frozenset[str]:
 
 
 def grant_all(library: Library) -> str:
-    """Return the statement that gives both roles exactly their rights, and `public` none."""
+    """Return the statement that sets the rights of the app role and of the operator role.
+
+    It also revokes the right of `public` to call functions.
+    """
     return _filled(_GRANTS, library)
 
 
 def are_missing(library: Library) -> str:
-    """Return a query whose result is true if one of the roles lacks a right."""
+    """Return a query that yields true if the app role or the operator role lacks a right."""
     return _filled(_ARE_GRANTS_MISSING, library)
 
 

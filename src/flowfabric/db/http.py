@@ -228,7 +228,7 @@ _row_type = cache(row_type)
 def _rows(statement: Statement, answer: Mapping[str, Any]) -> call.Rows:
     """Return the rows of an answer, with the columns in the order of the statement.
 
-    A newer server can send further columns. They are left out.
+    Further columns, which a newer server may send, are left out.
     """
     columns, kind = list(answer["columns"]), _row_type(statement.columns)
     if tuple(columns) == statement.columns:

@@ -1,7 +1,7 @@
 """The functions of the engine that a server offers over HTTP, and the scope that each one needs.
 
 A caller over HTTP has one namespace. So each of these functions takes the namespace as an argument
-or needs none. Functions that need a lease are not offered: workers over HTTP have their own routes,
+or needs none. Functions that need a lease are not offered: workers over HTTP have their own paths,
 with signed leases.
 """
 

@@ -1,6 +1,6 @@
 """Inspect a database as its operator.
 
-Queries are read-only. Each statement has its own snapshot, so two statements can see different
+Queries are read-only. Each statement has its own snapshot, so two statements may see different
 data.
 """
 
@@ -110,7 +110,7 @@ def together(texts: Iterable[str]) -> str:
 
 
 def narrowed(text: str) -> str:
-    """Return the query, limited to the executions in partition $1 with the ids $2.
+    """Return the query for some executions only: $1 is their partition, and $2 lists their ids.
 
     Each limited table is read once, even if the query uses the table several times.
     """

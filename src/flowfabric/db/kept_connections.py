@@ -1,7 +1,8 @@
 """Keeps connections of a pool between calls, so that the next call gets one without a wait.
 
 The driver uses separate asyncio tasks to take a connection from its pool and to give it back. A
-kept connection saves this: 28 µs of processor time and four turns of the event loop for each call.
+kept connection needs no tasks, which saves 28 µs of processor time and four turns of the event loop
+in each call.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ KEEP_SECONDS = 1.0
 
 
 class KeptConnections:
-    """Takes connections from a pool, and keeps free connections for later calls."""
+    """Takes connections from a pool. After a call, its connection is kept for later calls."""
 
     def __init__(self, pool: asyncpg.Pool[Any], *, timeout: float) -> None:
         self._pool = pool
@@ -35,7 +36,7 @@ class KeptConnections:
 
     @property
     def free(self) -> int:
-        """How many connections are kept and free."""
+        """How many connections are kept for later calls."""
         return len(self._kept)
 
     async def take(self) -> Connection:
@@ -52,9 +53,9 @@ class KeptConnections:
             self._waiting -= 1
 
     async def keep(self, connection: Connection) -> None:
-        """Keep a free connection, so that the next call can use it.
+        """Keep a connection after a call, so that the next call can use it.
 
-        If another caller already waits for a connection, return this one to the pool instead.
+        If a caller already waits for a connection, return this one to the pool instead.
         """
         if self._waiting or self._is_closed:
             await self.discard(connection)

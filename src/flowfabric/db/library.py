@@ -71,8 +71,8 @@ class Step:
     def statements(self) -> Iterator[str]:
         """Yield the statements one by one.
 
-        They run one by one if the step cannot run inside a transaction. They also do so on a
-        cluster, because Citus accepts only one at a time.
+        This is for Citus, which accepts only one at a time, and for a step that cannot run inside a
+        transaction.
         """
         return _statements(self.text)
 
@@ -193,7 +193,7 @@ def _library_of_package(package: _Package, distributed: bool) -> Library:
 
 
 def form_of(text: str, distributed: bool) -> str:
-    """Return the SQL of a function file: the form for distributed tables, or for one server.
+    """Return the SQL of a function file, in the form for distributed tables or for one server.
 
     In some files, the form for distributed tables is below the line `-- When distributed`, and both
     forms share the header at the top of the file. In all other files, both forms are made from the

@@ -715,7 +715,7 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 async def _begin_generations(connection: Connection, report: Report) -> None:
     """Begin a generation of events in each partition for which ff.event_generation names no node.
 
-    Such partitions can exist after a manual change, for example.
+    Such partitions may exist after a manual change, for example.
     """
     partitions = await citus.count_partitions(connection)
     if await citus.count_generations(connection) < partitions:
@@ -864,8 +864,8 @@ async def alone(connection: Connection, report: Report) -> AsyncIterator[None]:
 async def _own_path(connection: Connection) -> AsyncIterator[None]:
     """During the block, let names resolve in pg_catalog only.
 
-    Otherwise, if another role puts a function or an operator into the search path of the owner, it
-    could run with the rights of the owner.
+    Otherwise a function that another role has put into the search path of the owner could run with
+    the rights of the owner.
     """
     path = await connection.fetchval("select pg_catalog.current_setting('search_path')")
     await connection.execute("select pg_catalog.set_config('search_path', '', false)")

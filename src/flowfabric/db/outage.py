@@ -58,7 +58,7 @@ class Outage:
 
 
 def level_of(error: BaseException) -> int:
-    """Return the log level for an error. The caller tries again after the error.
+    """Return the log level for an error after which the caller tries again.
 
     If the error means that the database is lost, the level is debug, because `Outage` has already
     logged this.

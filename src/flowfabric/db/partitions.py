@@ -94,7 +94,7 @@ class KnownPartitions:
         return range((await self.current()).partitions)
 
     async def current(self) -> Numbers:
-        """Return how many partitions there are. Read this again if it is over ten seconds old."""
+        """Return how many partitions there are, as read at most ten seconds ago."""
         if monotonic() - self._read_at > REFRESH_SECONDS:
             await self.refresh()
         return self.numbers

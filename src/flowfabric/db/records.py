@@ -70,8 +70,9 @@ def array_reader(
 
     A field gets its values from the column with the same name and an s: `rank` from `ranks`.
     `given` lists fields that the caller passes after the row; all records get the same value.
-    `computed` maps a field to a function that returns its values, and to the columns and given
-    fields that the function takes. Raise TypeError if a field or a column is left over.
+    `computed` maps a field to a pair: a function that returns its values, and the names of the
+    columns and given fields that the function takes. Raise TypeError if a field or a column is left
+    over.
 
     The records are built with `map`, because it is fast: a claim builds one record per execution.
     """

@@ -51,7 +51,7 @@ _BACKEND = "select pg_catalog.pg_backend_pid()"
 
 
 class _Connection(KnownTypes):
-    """A connection that is not reset when it returns to the pool: calls leave no session state."""
+    """A connection that is not reset after a call, because calls leave no session state."""
 
     def get_reset_query(self) -> str:
         return ""
@@ -161,7 +161,8 @@ class Database:
     async def lend(self) -> AsyncIterator[Connection]:
         """Lend a connection to user code.
 
-        Lent connections come from a pool of their own, so calls of flowfabric never wait for them.
+        Lent connections come from a separate pool. So user code that keeps a connection for long
+        does not delay calls of the engine.
         """
         if self._lent is None:
             # create_pool() returns an unopened pool; the first acquire opens it.
@@ -194,7 +195,7 @@ class Database:
         return _numbers((await self.call(functions.READ_PARTITIONS))[0])
 
     async def _hint_from_elsewhere(self, channel: str, payload: str) -> None:
-        """Send a hint on another connection than the one that waits for the hint."""
+        """Send a hint. Do not use the connection that waits for the hint."""
         if self._pool is not None and self._pool.get_size():
             await self.call(HINT, channel=channel, payload=payload, patience=0.0)
             return
@@ -268,12 +269,12 @@ class Session:
     async def listen(self, channel: str, notify: Notify, *, trial: bool = True) -> None:
         """Call `notify` with the payload of each hint on a channel.
 
-        Call `notify` with None if hints were possibly missed. Return as soon as LISTEN has taken
-        effect or has failed. A failure of LISTEN is only logged, and the caller must then poll.
+        Call `notify` with None if hints were possibly missed. When this function returns, LISTEN
+        has taken effect or has failed. A failure is only logged, and the caller must then poll.
 
-        If `trial` is true, test whether hints arrive on this connection, and store the answer in
-        `can_hear`. If a connection is lost during the test, raise ConnectionLost; another call of
-        `listen` repeats the test.
+        If `trial` is true, also test whether hints arrive on this connection, and store the answer
+        in `can_hear`. If a connection is lost during the test, raise ConnectionLost. The next call
+        of `listen` then repeats the test.
         """
         self._channels[channel] = notify
         async with self._lock:
@@ -330,7 +331,7 @@ class Session:
         return connection
 
     def _terminated(self, _connection: object) -> None:
-        """Tell all listeners that hints can be missing. The next call connects again."""
+        """Tell all listeners that hints may be missing. The next call connects again."""
         for notify in list(self._channels.values()):
             notify(None)
 

@@ -38,7 +38,7 @@ class Check:
 
     @property
     def is_eventual(self) -> bool:
-        """Whether the invariant can be violated for a while, until a reconciler runs."""
+        """Whether the invariant may be violated for a while, until a reconciler runs."""
         return not self.holds.startswith("always")
 
 

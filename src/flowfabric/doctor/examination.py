@@ -65,9 +65,9 @@ async def examine(
 ) -> Report:
     """Check the installation, then every invariant.
 
-    If `since` is given, check only executions that have events after it. `since` is a time, or the
-    cursor of an earlier report. If it is a cursor, the call continues exactly where that
-    report ended.
+    If `since` is given, check only executions that have events after it, and leave out invariants
+    that read everything. `since` is a time or a cursor. With the cursor of an earlier report, the
+    check continues exactly where that report ended.
     """
     started = perf_counter()
     verdicts: list[Verdict] = []

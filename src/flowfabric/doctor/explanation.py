@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Explanation:
     """The rows of one execution, and the verdicts of the invariants about it.
 
-    Each row is a word that says what the row is, such as `attempt`, and the columns of the row.
+    Each row is a pair: a word for its kind, such as `attempt`, and its columns.
     """
 
     id: ExecutionId

@@ -13,7 +13,7 @@ from flowfabric.db.distribute import Cluster
 class Level(StrEnum):
     """How serious a finding is.
 
-    Somebody must act on an error. A warning can disappear by itself, or its cause can be intended.
+    Somebody must act on an error. A warning may disappear by itself, or its cause may be intended.
     """
 
     ERROR = "error"

@@ -97,7 +97,7 @@ def _child_facts(each: ExecutionSummary) -> dict[str, Any]:
 
 
 def why_facts(why: Why) -> dict[str, Any]:
-    """Return a reason for a state as plain data, with less important reasons in `others`."""
+    """Return a reason for a state as plain data, with the other reasons in `others`."""
     facts = {
         "dimension": why.dimension,
         "code": why.code,
@@ -173,8 +173,8 @@ class ExecutionDetails:
     """Draws everything about one execution, as plain data or as lines of text.
 
     Payload, result and long step values are shown in full only if `with_payload` is set. Secrets
-    are never shown. In the text, the trace of the last failure has only the frames of user code. If
-    `with_trace` is set, the trace has all frames.
+    are never shown. In the text, the trace of the last failure has all frames only if `with_trace`
+    is set, otherwise only the frames of user code.
     """
 
     info: ExecutionInfo
@@ -285,7 +285,7 @@ class ExecutionDetails:
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
         """Return a table of the newest children. If there are no children, return no lines.
 
-        The first line is not a part of the table. The caller adds it to the title of the section.
+        The first line is the end of the section's title, not a part of the table.
         """
         if not self.children:
             return []
@@ -342,7 +342,7 @@ def _last(
 ) -> list[str]:
     """Return a table of the last `number` records. If there are no records, return no lines.
 
-    The first line is not a part of the table. The caller adds it to the title of the section.
+    The first line is the end of the section's title, not a part of the table.
     """
     if not records:
         return []

@@ -1,7 +1,7 @@
 """Folds the picture of a flow: draws several similar boxes as one box.
 
-First, many siblings become one box. If the picture is still too large, the same is done with
-branches of the same shape, then with long chains, then with whole stages.
+First, many boxes with the same task and the same neighbours become one box. If the picture is still
+too large, branches of the same shape are folded, then long chains, then whole stages.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ def fold(
 ) -> Picture:
     """Return the picture with similar boxes merged.
 
-    Siblings are boxes with the same task, upstreams and downstreams. `siblings` or more of them
-    become one box. If the picture then still has more than `most_boxes` boxes or `most_lines`
-    lines, it is folded further, and its note says how.
+    Siblings are boxes with the same task, upstreams and downstreams. They become one box if there
+    are at least `siblings` of them. If the picture then still has more than `most_boxes` boxes or
+    `most_lines` lines, it is folded further, and its note says how.
     """
     size = picture.size
     picture = _merged(picture, _siblings(picture), siblings)
@@ -194,10 +194,10 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """Return a key for every box. Boxes have the same key if they have the same stage and task.
+    """Return a key for every box: its stage and its task.
 
-    The stage of a box is the number that `depths` returns. If there are many stages, a stage covers
-    several of these numbers. If there are many stages or many tasks, the key is the stage alone.
+    The stage is the number that `depths` returns. If there are many of these numbers, several of
+    them are one stage. With many stages or many tasks, the key is the stage alone.
     """
     stages = _stages_alone(picture)
     # With many stages, one key covers several stages. Boxes with this key may wait for each other.
@@ -216,7 +216,7 @@ def _stages_alone(picture: Picture) -> list[Hashable]:
 
 
 def _kind(box: Box) -> str:
-    """Return what a box is, as text: its task, or else its name, and whether it is folded."""
+    """Return the task of a box, or else its name. The text also says if the box is folded."""
     return f"{box.task or box.name}\n{'many' if box.is_folded else ''}"
 
 
@@ -313,7 +313,7 @@ def _common(names: Sequence[str], task: str) -> str:
 
 
 def _without_shortcuts(picture: Picture) -> Picture:
-    """Remove each line from one box to another if a longer path leads there, too."""
+    """Remove a line if a longer path also connects its two boxes."""
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
     rank = {index: number for number, index in enumerate(order)}

@@ -167,10 +167,10 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Component:
-    """Places boxes that wires connect with one another, and their wires.
+    """Places the boxes and the wires of one connected component.
 
-    A vertex is a number. It stands for a box (an index of `members`), or for a bend, a point where
-    a wire passes through a layer (a higher number).
+    A vertex is a number. The number of a box is its index in `members`. A bend, where a wire passes
+    through a layer, has a higher number.
     """
 
     all_sizes: Sequence[Size]
@@ -299,8 +299,8 @@ class _Component:
     ) -> list[Segment]:
         """Return the segments of all wires. Wires with common bends share segments.
 
-        A segment leads from one layer to the next. It ends at a box or at a joint above the box. If
-        its wires go on to a lower layer, it ends below the boxes of the layer.
+        A segment leads from one layer down to the next. It ends at a box, at the joint above a box,
+        or at a bend. A bend is at the lower edge of its layer.
         """
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
@@ -428,8 +428,8 @@ def _uncrossed(
 ) -> list[list[int]]:
     """Sort the vertices of each layer again and again, and return the order with fewest crossings.
 
-    A sweep goes through all layers, down or up, and applies `_by_medians` to each. Unless the graph
-    is very large, the sweep then applies `_swap`.
+    A sweep goes through all layers, down or up, and sorts each (`_by_medians`). Unless the graph is
+    very large, the sweep then swaps neighbours (`_swap`).
     """
     best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
     stale = 0
@@ -466,8 +466,8 @@ def _by_medians(
     """Sort the vertices of a layer by the median position of their neighbours.
 
     `sides` lists the neighbours of each vertex, either those in the layer above or those in the
-    layer below. A vertex without neighbours stays where it is. If `turn` is -1, vertices with equal
-    medians are put in the opposite order.
+    layer below. A vertex without neighbours stays where it is. If two medians are equal, the mean
+    decides. If the means are equal, too, the order stays (`turn` 1) or is reversed (`turn` -1).
     """
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
@@ -655,7 +655,7 @@ def _compact(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return the x coordinate of every vertex. The vertices of a block (`root`) have the same.
+    """Return the x coordinate of every vertex. `root` is the block of each vertex.
 
     The blocks are pushed to the left as far as possible, then to the right where there is room.
     """
@@ -821,8 +821,8 @@ def _chains(
     """Return the chains, the longest first.
 
     A chain is a list of vertices (boxes and bends) that can be drawn as a straight column. Each
-    vertex has one link down, to the next vertex, and the next vertex has no other link up. If a
-    bend is linked to other bends, its links to boxes do not count.
+    vertex has one link down, to the next vertex, and the next vertex has no other link up. A link
+    from a bend to a box counts only if the bend has no link to a bend in the same direction.
     """
 
     def following(vertex: int) -> int | None:
@@ -847,7 +847,7 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return how crooked the lines are. Every sideways move adds to it, a long one the most."""
+    """Return how crooked the lines are. Each sideways move counts, and a longer one counts more."""
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:
@@ -866,8 +866,8 @@ def _straightened(
 ) -> list[float]:
     """Return new x coordinates: each vertex moves to the middle below its upstreams.
 
-    A vertex that would have to move by more than _NUDGE stays. A vertex without upstreams moves to
-    the middle above its downstreams.
+    A vertex without upstreams moves to the middle above its downstreams. If a move would be longer
+    than 10 (`_NUDGE`), the vertex stays.
     """
     xs = list(xs)
     for row in (*rows, rows[0]):

@@ -186,8 +186,8 @@ class Port:
 class Plan:
     """All that the SVG writer needs: the picture, and where each of its boxes and lines goes.
 
-    `ports` has one entry per box. By edge group, it says how far to the right of the middle of the
-    box the lines of the group end.
+    `ports` has one entry per box: by edge group, the port and its distance to the right from the
+    middle of the box.
     """
 
     picture: Picture
@@ -608,10 +608,7 @@ class _Sheet:
             self._bar(box, x + PADDING, y + below, room)
 
     def _bar(self, box: Box, x: float, y: float, room: float) -> None:
-        """Draw the states of a folded box as a bar.
-
-        Parts for the states in _HATCHED are hatched. Parts for the states in _HOLLOW are hollow.
-        """
+        """Draw the states of a folded box as a bar, with one part for each state."""
         for (state, _), width in zip(box.states, _shares(box, room), strict=True):
             inner = max(width - 1.5, 1.0)
             hollow = state in _HOLLOW

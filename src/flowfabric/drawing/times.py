@@ -49,7 +49,7 @@ def relative(moment: datetime, now: datetime) -> str:
 
 
 def until(moment: datetime | None, now: datetime, *, past: str = "now") -> str:
-    """Return the time until a moment, `past` if the moment is over, or a dash for None."""
+    """Return the time until a moment. Return `past` if it is over, and a dash for None."""
     if moment is None:
         return "-"
     return f"in {precise(moment - now)}" if moment > now else past

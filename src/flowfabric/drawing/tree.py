@@ -150,8 +150,8 @@ def _dominated(
 ) -> dict[int, list[int]]:
     """Return, for each box, the boxes directly below it in the tree.
 
-    A box is below the last box that all paths to it have in common. If there is none, it is in the
-    list of the key -1.
+    A box is below the last box that all paths to it have in common. If the paths have none in
+    common, the box is in the list of the key -1.
     """
     above = {-1: -1}
     height = {-1: 0}

@@ -46,7 +46,7 @@ class FolderNotReachable(EmbeddedError):
 
 
 class FolderNotTrusted(EmbeddedError):
-    """A folder that the server needs already exists, and another user may have created it."""
+    """A folder for the server already exists, and another user may have created it."""
 
 
 class DiskFull(EmbeddedError):

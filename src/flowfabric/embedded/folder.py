@@ -150,7 +150,7 @@ class Folder:
         sync(self.root)
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file of this folder. The owner of the folder owns a new file, not root."""
+        """Open or create a file. A new file belongs to the owner of the folder, not to root."""
         flags |= os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             descriptor = os.open(path, flags | os.O_CREAT | os.O_EXCL, 0o600)

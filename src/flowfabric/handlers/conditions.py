@@ -84,7 +84,7 @@ class One(Condition[T]):
 
 
 class Every(Condition[tuple[Any, ...]]):
-    """A condition that is satisfied when all members are. One signal can satisfy several."""
+    """A condition that needs all its members. One signal can satisfy several members."""
 
     def __init__(self, members: Sequence[Condition[Any]]) -> None:
         self._members = _checked("every", members)

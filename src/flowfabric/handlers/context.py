@@ -221,8 +221,8 @@ class Context(HandlerContext):
         """True once the lease is lost or released. Later results of the handler do not count.
 
         At that moment flowfabric cancels an `async def` handler. It cannot stop a `def` handler, so
-        such a handler must check this attribute and return. A worker that stops releases the leases
-        of all handlers that do not finish in time.
+        such a handler must check this attribute and return. When a worker stops, it releases the
+        leases of all handlers that do not finish in time.
         """
         return self._run.is_cancelled
 
@@ -642,8 +642,8 @@ class Context(HandlerContext):
     def signal(self, name: str, type: Any = Any, /) -> AwaitedSignal[Any]:
         """Return an awaitable for a signal. Await it, or pass it to `first`.
 
-        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if it
-        comes before the run and the sleep have ended.
+        `await first(run, ctx.signal("stop"), ctx.sleep(60))` takes the signal only if
+        the signal comes first.
         """
         signal_codec(name, type)
         return AwaitedSignal(name, lambda: self._wait_for_signal(name, type, None, NO_DEFAULT))
@@ -846,10 +846,11 @@ class Context(HandlerContext):
         """Ask several approvers a question, and wait until they have decided.
 
         The approval is granted when `need` approvers have approved (default: all). It is denied
-        when `deny` approvers have rejected (default: so many that it can no longer be granted).
+        when `deny` approvers have rejected. Without `deny`, it is denied as soon as it can no
+        longer be granted.
 
-        Each approver answers once, with their own token. Whoever uses this token answers as this
-        approver. `ask(request)` is called for each approver, as a step, to send the token. An
+        Each approver answers once, with their own token. Anybody who has the token can answer as
+        this approver. `ask(request)` is called for each approver, as a step, to send the token. An
         operator can answer for an approver with `flowfabric approvals approve`.
 
         After `timeout` the call returns `default`, or raises WaitTimeout if there is no default.
@@ -1313,7 +1314,7 @@ def _transaction_call(
 
 
 def _title(question: str) -> str:
-    """Return a text so that a step name can contain it: on one line, cut to 200 bytes."""
+    """Return a text on one line, cut to 200 bytes, so that a step name can contain it."""
     words = " ".join(question.split())
     printable = "".join(ch for ch in words if ch >= " " and ch != "\x7f")
     return printable.encode()[:200].decode(errors="ignore")

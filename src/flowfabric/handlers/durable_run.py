@@ -528,7 +528,7 @@ class DurableRun:
         return record.value
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
-        """Hold an execution that took the old path of a patch, because that code was removed.
+        """Hold an execution that took the old path of a patch, because the old path was removed.
 
         Such an execution recorded the old path, or passed this point before the patch existed. An
         execution that comes to this point for the first time records that there is no old path.
@@ -699,9 +699,9 @@ class DurableRun:
                 self.check_running()
 
     def refused(self, error: Exception) -> BaseException:
-        """Return the exception to raise after the engine has refused a record.
+        """Return the exception to raise after a call of the engine has failed with `error`.
 
-        If the lease is lost, the exception stops the handler.
+        If the lease is lost, it is an exception that stops the handler. Otherwise it is `error`.
         """
         if isinstance(error, LeaseLost | ExecutionNotActive):
             self._worker.on_lease_lost(self._claimed, error)

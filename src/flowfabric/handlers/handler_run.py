@@ -133,7 +133,7 @@ class HandlerRun:
         return durable
 
     def is_own_flow(self) -> bool:
-        """Tell whether the caller is the handler itself, not a task or thread that it started.
+        """Tell whether the caller is the handler itself, not one of its branches.
 
         A `def` handler sets a contextvar. Only its own thread, and the calls that this thread
         sends to the loop, can see the value.

@@ -60,7 +60,7 @@ class Entry:
 class Unbegun:
     """Recorded steps that this run has not begun, in the order of their positions.
 
-    `first` is fast even after many steps were taken out. The first key of a plain dict would get
+    Reading `first` stays fast after many steps were taken out. With a plain dict, it would become
     slow.
     """
 
@@ -122,7 +122,7 @@ class Journal:
     def begin(self, name: str, kind: StepKind, *, is_own: bool, is_alone: bool) -> Entry:
         """Begin a step and return its entry.
 
-        `is_own` says that the handler itself runs the step, not a task that it started. `is_alone`
+        `is_own` says that the handler itself runs the step, not one of its branches. `is_alone`
         says that no other step is in flight.
         """
         occurrence = self._occurrences.get(name, 0)
@@ -152,7 +152,7 @@ class Journal:
         """Begin the decision about a patch.
 
         The decision has no position of its own, because newer code can add it between two recorded
-        steps. If `may_precede` is true, newer code can also have added it directly before a patch
+        steps. If `may_precede` is true, newer code may also have added it directly before a patch
         that an earlier run took.
         """
         occurrence = self._occurrences.get(name, 0)
@@ -188,8 +188,8 @@ class Journal:
     def is_catching_up(self) -> bool:
         """Whether there are recorded steps that this run must reach and has not begun yet.
 
-        Sleeps and open waits of concurrent branches do not count: a run can skip such a step, if
-        its branch loses a race.
+        Sleeps and open waits of concurrent branches do not count, because a run can skip them if
+        their branch loses a race.
         """
         return self._unreached.first is not None or self._sequential.first is not None
 
@@ -204,9 +204,9 @@ class Journal:
     def end(self, how: str) -> None:
         """Refuse to end the handler before it has begun every recorded step.
 
-        The handler must also have reached every patch whose new code an earlier run took. A run may
-        leave out sleeps, readings of the clock, open waits, and the reports of usage that
-        concurrent branches made.
+        The handler must also have reached every patch whose new code an earlier run took. Only
+        sleeps, readings of the clock, open waits, and the reports of usage that concurrent branches
+        made may be left out.
         """
         if (missing := self._unreached.first or self._patched.first) is not None:
             raise self._mismatch(missing, f"was recorded, but the handler {how} without it")

@@ -70,7 +70,7 @@ def call_for_future(call: Callable[[], T], what: str) -> T:
 async def call_in_new_thread(call: Callable[[], T], what: str) -> T:
     """Call a plain function in a new thread. If the caller is cancelled, the thread runs on.
 
-    The worker's own threads are not used, because a function that never returns would block one.
+    The worker's own threads are not used: a function that never returns would block one of them.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

@@ -147,8 +147,8 @@ class RunEnds:
     def _count_look(self, ids: Sequence[ExecutionId]) -> timedelta | None:
         """Count a look at each run that is in another partition than the handler.
 
-        Return how long to wait before the next look: zero after a first look. Return None if no run
-        is in another partition.
+        Return how long to wait before the next look. Return zero if this is the first look at one
+        of the runs, and None if no run is in another partition.
         """
         waiter = self._claimed.execution_id
         counts = [_looks.count(waiter, id.uuid) for id in ids if self._is_away(id)]
@@ -174,10 +174,10 @@ class RunEnds:
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Tell whether one of the runs has ended since `_read_ending` returned None for it.
+        """Check that the runs exist. Tell whether one has ended since `_read_ending` was called.
 
-        Do not check runs that are known to exist (`note_existing`). Raise ExecutionNotFound if one
-        of the other runs does not exist.
+        Runs that are known to exist (`note_existing`) are left out. Raise ExecutionNotFound if a
+        run does not exist.
         """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:

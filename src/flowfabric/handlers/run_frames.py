@@ -60,7 +60,7 @@ class RunFrames:
         return self._queue is not None or bool(self._early)
 
     def put_nowait(self, frame: OutgoingFrame) -> bool:
-        """Send a frame without waiting. Return False if that is not possible now."""
+        """Send a frame without waiting. Return False if `put` would have to wait."""
         self._check_running()
         queue, journal = self._queue, self._journal()
         if queue is None or journal is None:
@@ -68,7 +68,7 @@ class RunFrames:
         return self._put_into(queue, journal, frame)
 
     async def put(self, frame: OutgoingFrame) -> None:
-        """Send a frame. Wait while the journal is read, or while the queue is full."""
+        """Wait until the journal has been read and the queue has room, then send a frame."""
         queue, journal = await self._open()
         self._check_running()
         if not self._put_into(queue, journal, frame):

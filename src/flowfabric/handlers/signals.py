@@ -77,7 +77,7 @@ def read_answer(
 
 
 def default_or_error(what: str, answer: StepRecord | WaitAnswer, default: Any) -> Any:
-    """Return the default of a wait without an answer. If it has none, raise WaitTimeout."""
+    """Return the default of a wait without an answer. Raise WaitTimeout if no default was given."""
     if default is not NO_DEFAULT:
         return default
     is_resumed = answer.taken_as == "operator"

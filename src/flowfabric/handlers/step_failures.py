@@ -28,7 +28,7 @@ class StepFailure:
     def is_handled(self, is_own: bool) -> bool:
         """Tell whether the running code has caught the failure.
 
-        `is_own` says that the handler itself is running, not a task that it started.
+        `is_own` says that the handler itself is running, not one of its branches.
         """
         task, here = self.task, asyncio.current_task()
         if task is None:

@@ -208,10 +208,10 @@ class TransactionalStep(StepCall):
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
         """Return the outcome of a step whose transaction failed, or None if it must run again.
 
-        After a serialisation failure or a deadlock, the transaction runs again. `is_ours` says that
-        the function had returned before the error. If the connection was lost after the function
-        had returned, the journal shows whether the commit took effect: if not, the transaction runs
-        again. Every other error is raised.
+        - After a serialisation failure or a deadlock, the transaction runs again.
+        - If the connection was lost after the function had returned (`is_ours`), look for the
+          record of the step in the journal. If there is none, the transaction runs again.
+        - Every other error is raised.
         """
         state = sqlstate_of(cause_of(error))
         if state not in _CONFLICTS:

@@ -44,8 +44,8 @@ def usage_step(name: str | None, usage: Mapping[str, int], *, is_own: bool) -> s
     """Return the name of the step that records a report of usage.
 
     If `name` is None, all reports of the handler itself (`is_own`) have the same name, because the
-    order of these reports is fixed. Reports of tasks and threads that the handler started come in
-    any order, so their names contain the amounts. Reports with equal amounts are interchangeable.
+    order of these reports is fixed. The reports of branches come in any order, so their names
+    contain the amounts. Reports with equal amounts are interchangeable.
     """
     if name is not None:
         check_name(name)

@@ -164,7 +164,7 @@ class PauseForNewerCode:
 
 @dataclass(frozen=True, slots=True)
 class SleepWait:
-    """The wait of a branch of a handler that sleeps."""
+    """A sleep of one branch, from `since` until `until`."""
 
     since: datetime
     until: datetime
@@ -172,7 +172,7 @@ class SleepWait:
 
 @dataclass(frozen=True, slots=True)
 class RunWait:
-    """The wait of a branch for one run. `watch` resolves a future when the run ends.
+    """A branch's wait for one run. `watch` resolves a future when the run ends.
 
     A run in another partition cannot wake the execution. For such a run, `poll` limits the pause,
     and after the pause the handler checks whether the run has ended.
@@ -185,7 +185,7 @@ class RunWait:
 
 @dataclass(frozen=True, slots=True)
 class RunsWait:
-    """The wait of a branch until at least `needed` of the runs `targets` have ended.
+    """A branch's wait until at least `needed` of the runs `targets` have ended.
 
     A run in another partition cannot wake the execution, so it is not in `targets`. If the branch
     also waits for such runs, `poll` limits the pause. After the pause, the handler checks which
@@ -200,7 +200,7 @@ class RunsWait:
 
 @dataclass(frozen=True, slots=True)
 class EndedWait:
-    """A wait of a branch that ended at the time `at`. The branch continues when its turn comes.
+    """A branch's wait that ended at the time `at`. The branch continues when its turn comes.
 
     Branches take turns in the order of `at`. So a race between branches has the same winner in
     every run of the handler.
@@ -211,7 +211,7 @@ class EndedWait:
 
 @dataclass(frozen=True, slots=True)
 class SignalWait:
-    """The wait of a branch for a signal. `watch` resolves a future when the signal comes."""
+    """A branch's wait for a signal. `watch` resolves a future when the signal comes."""
 
     name: str
     occurrence: int
@@ -248,7 +248,7 @@ class Waits:
         self.in_flight = 0
 
     def begin_work(self) -> None:
-        """Count a piece of work as in flight. The handler cannot pause before its end."""
+        """Count a piece of work as in flight. The handler cannot pause until the work ends."""
         self.in_flight += 1
 
     def end_work(self) -> None:
@@ -321,7 +321,7 @@ class Waits:
     def _check(self, turns: int) -> None:
         """Continue the branch whose wait ended first. If no wait has ended, pause the handler.
 
-        First wait for `turns` turns of the event loop, because a branch that has just continued
+        Do this after `turns` turns of the event loop, because a branch that has just continued
         needs some turns to start its next step.
         """
         if self._is_busy or not self._waits:

@@ -1,7 +1,4 @@
-"""Run the reconcilers of a process.
-
-Each reconciler runs about once in every `cadence`, and sooner if work is left or due.
-"""
+"""Run the reconcilers of a process."""
 
 from __future__ import annotations
 

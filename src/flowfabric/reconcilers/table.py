@@ -24,8 +24,8 @@ class Reconciler:
     """A reconciler. `run_once` handles up to `batch` rows.
 
     Each process calls `run_once` about once in every `cadence`, and sooner if work is left or due.
-    If `due` is set, the process first looks for due work of that kind in all partitions, and calls
-    `run_once` only if there is some.
+    If `due` names a kind of work, the process first looks for such work in all partitions, and
+    calls `run_once` only if some is due.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Reconciler:
 
 
 async def _at_cadence(answer: Awaitable[Pass]) -> Pass:
-    """Return an answer without the time of the next pass: the reconciler waits for its cadence."""
+    """Drop the time of the next pass from an answer. The reconciler then waits for its cadence."""
     handled, _ = await answer
     return handled, None
 

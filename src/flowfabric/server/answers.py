@@ -113,7 +113,7 @@ class Partial(Protocol):
 
 
 def missing_in(found: Partial) -> dict[str, list[int]]:
-    """Return the field for the partitions that did not answer; nothing if all have answered."""
+    """Return a field with the partitions that did not answer; no field if all have answered."""
     return {"missing_partitions": list(found.missing)} if found.missing else {}
 
 
@@ -163,7 +163,7 @@ def operation_answer(request: Request, done: Steered) -> Response:
 def wait_seconds(request: Request, most: float = 30.0) -> float:
     """Return how many seconds a request asks the server to wait, as in `Prefer: wait=20`.
 
-    The answer is at most `most`. It is 0 if the request does not ask.
+    The number is at most `most`. It is 0 if the request does not ask.
     """
     for part in request.headers.get("prefer", "").split(","):
         name, _, number = part.strip().partition("=")

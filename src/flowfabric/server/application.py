@@ -110,7 +110,7 @@ class Backend:
     async def registered_task(self, client: FlowFabric, name: str) -> TaskInfo:
         """Return what an app or a worker has registered about a task.
 
-        The answer can be up to TASK_SECONDS old.
+        The answer may be up to TASK_SECONDS old.
         """
         key = (client.namespace or "", name)
         until, known = self._registered.get(key, (0.0, None))
@@ -213,9 +213,9 @@ def server(
     request from this machine and refuses all others. If `auth` is an async function, it gets the
     request and returns its `Principal`.
 
-    If `hosts` is given, the server accepts only requests with one of these Host headers.
-    `cors_origins` are the origins whose pages may call the server. If `closes_app` is true, the
-    app is closed when the server stops.
+    If `hosts` is given, the server accepts only requests with one of these Host headers. With
+    `auth="none"`, localhost is accepted, too. `cors_origins` are the origins whose pages may call
+    the server. If `closes_app` is true, the app is closed when the server stops.
     """
     if isinstance(hosts, str) or isinstance(cors_origins, str):
         raise InvalidInput(field="hosts", problem="must be a list of names, not one text")

@@ -61,7 +61,7 @@ class RefusedOne(TypedDict):
 
 
 class Handled(TypedDict):
-    """How many executions were handled, by outcome. If `next` is true, more can be left."""
+    """How many executions were handled, by outcome. If `next` is true, more may be left."""
 
     dry_run: bool
     handled: int
@@ -76,7 +76,7 @@ async def bulk(call: CurrentCall, verb: Verb, body: Bulk) -> Response:
     """Change the newest executions that match a filter, at most `limit` of them.
 
     If `dry_run` is true (the default), only count the executions that match. If the answer has
-    `next: true`, there can be more of them: send the request again.
+    `next: true`, there may be more of them: send the request again.
     """
     filter, partition = await filter_of(call, bulk_where(verb, body.where))
     if body.dry_run:
@@ -106,7 +106,7 @@ def bulk_where(verb: str, text: str) -> Where:
 async def matching(
     call: Call, filter: ExecutionFilter, partition: int | None, limit: int
 ) -> tuple[Found[ExecutionSummary], bool]:
-    """Return the newest executions that match a filter, and whether there can be more."""
+    """Return the newest executions that match a filter, and whether there may be more."""
     found: Found[ExecutionSummary] = Found()
     cursor = None
     while len(found) < limit:

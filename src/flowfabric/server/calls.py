@@ -198,7 +198,7 @@ def _without_lease(text: str) -> str:
 async def _wait_for_news(
     call: Call, request: Request, statement: Statement, arguments: dict[str, Any], seconds: float
 ) -> None:
-    """If a call reads results or streams and finds nothing, wait up to `seconds` for something.
+    """If a read of results or streams finds nothing, wait up to `seconds` for something to read.
 
     The wait also ends if the caller disconnects. Calls of other functions do not wait. The waits of
     the server share their queries (client/results.py, client/streams.py).

@@ -164,8 +164,8 @@ async def _stream(
 def _frames(one: EventPage, wanted: Callable[[Event], bool], seen: set[tuple[str, int]]) -> bytes:
     """Return a page as server-sent events.
 
-    A page has one id, which is sent after its last event: the cursor of the page. So a client that
-    reconnects inside a page gets the whole page again.
+    The cursor of the page is sent as its only id, after its last event. So a client that reconnects
+    inside a page gets the whole page again.
     """
     lines = []
     for event in one.events:

@@ -385,7 +385,8 @@ async def retry(
 ) -> Response:
     """Make an execution run now.
 
-    Replay it if it has ended, promote it if it is delayed, or release it if it is held.
+    An ended execution is replayed. A delayed execution is promoted. An execution that is held,
+    paused, or blocked by a budget, a quota or a missing worker is unblocked.
     """
     done = await call.client.executions.retry(
         await find(call, id),

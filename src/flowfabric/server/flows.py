@@ -271,7 +271,7 @@ async def cancel(
 
 @routes.post(_FROM + "/retry-failed", Scope.OPERATE, answers=FlowRetried)
 async def retry_failed(call: CurrentCall, id: Id, body: Reason | None = None) -> Response:
-    """Replay the members of a flow that failed or expired.
+    """Replay the failed and the expired members of a flow.
 
     Also replay the members that were skipped because of these members.
     """

@@ -300,7 +300,7 @@ class WorkerMetrics:
 
 
 class _Gauges(Collector):
-    """Serves values that were just read as gauges of Prometheus."""
+    """Serves the given values as gauges of Prometheus."""
 
     def __init__(self, families: list[Family]) -> None:
         self._families = families
@@ -336,6 +336,6 @@ def _counts(traffic: Iterable[LaneTraffic]) -> Iterable[tuple[list[str], float]]
 def _named(name: str) -> tuple[str, str]:
     """Return the name and the description of a metric.
 
-    The name of a counter is given without `_total`, but NAMES lists it with `_total`.
+    NAMES lists a counter with the suffix `_total`. `name` does not have this suffix.
     """
     return name, NAMES.get(name) or NAMES[f"{name}_total"]

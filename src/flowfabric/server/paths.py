@@ -27,7 +27,7 @@ class Reason(Body):
 
 
 async def find(call: Call, id: str) -> ExecutionId:
-    """Return the whole id of an execution. `id` can be the last digits of its UUID."""
+    """Return the whole id of an execution. `id` may be the last digits of its UUID."""
     return await call.client.executions.find(checked_id(id))
 
 

@@ -2,8 +2,8 @@
 and on the time until they are complete.
 
 uvicorn itself waits for ever for the end of the headers, and keeps any number of headers. So a
-caller without a token could take all connections or all memory of the server. uvicorn also answers
-a request that is not HTTP with a plain text. Here every refusal is JSON (problem+json).
+caller without a token could take all connections or all memory of the server. If a request is not
+HTTP, uvicorn answers with plain text. Here every refusal is JSON (problem+json).
 """
 
 from __future__ import annotations
@@ -56,10 +56,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer that the bytes of a connection are not HTTP. The status is 400.
-
-        Like all errors, the answer is problem+json.
-        """
+        """Refuse a request that is not HTTP. The status is 400."""
         self._refuse(400, "invalid_http", "This is not a request of HTTP/1.1.")
 
     def _refuse(self, status: int, name: str, detail: str) -> None:

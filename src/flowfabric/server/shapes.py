@@ -1,7 +1,7 @@
 """JSON Schemas of answers, derived from the records that `answers.shown` renders.
 
 A record or a typed dictionary defines the shape of an answer. The schema is derived from its
-fields, by the same rules as the rendering. A null field is left out, an id that contains a
+fields, by the same rules as the rendering. A null field is left out, a record whose id contains a
 partition also gets a field `uuid`, and leases are never shown.
 """
 
@@ -65,7 +65,7 @@ class Like:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """The shape of a list of records. An optional list can be absent from an answer."""
+    """The shape of a list of records. An optional list may be absent from an answer."""
 
     item: Like
     is_optional: bool = False

@@ -79,7 +79,7 @@ async def submission(call: Call, body: Submit) -> Submission:
 
 
 async def edited_payload(call: Call, id: ExecutionId, text: str) -> bytes:
-    """Turn edited arguments, a JSON text, into a payload. Check them as in a submit."""
+    """Turn edited arguments from JSON text into a payload. Check them as a submit does."""
     try:
         arguments = read_json(text)
     except (ValueError, RecursionError) as error:

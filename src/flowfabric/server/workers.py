@@ -84,7 +84,7 @@ class Claim(Body):
 
 
 class Held(Body):
-    """A lease, as the claim returned it."""
+    """The lease that the caller holds, as the claim returned it."""
 
     lease: str = Field(max_length=400)
 
@@ -126,7 +126,7 @@ class Progress(Held):
 
 
 class NewStep(Held):
-    """A step to record. If a step of this name and occurrence is already recorded, it stays."""
+    """A step to record. A recorded step of the same name and occurrence is not replaced."""
 
     name: str
     position: int = Field(
@@ -179,7 +179,7 @@ class Registered(TypedDict):
 
 
 class Asking(TypedDict):
-    """Whether the worker must register again, and whether it must drain."""
+    """What the server asks of a worker: to register again, to drain, both or neither."""
 
     register: bool
     drain: bool
@@ -215,7 +215,7 @@ class LostLease(TypedDict):
 
 
 class Renewed(TypedDict):
-    """The leases that were not renewed. A busy lease is still valid; renew it again."""
+    """The leases that were not renewed. Try again to renew the leases in `busy`."""
 
     lost: list[LostLease]
     busy: list[str]
@@ -336,7 +336,7 @@ async def complete(call: CurrentCall, body: Complete) -> Response:
 
 @routes.post("/v1/leases/fail", Scope.WORK, answers=Failed, refuses=(404,))
 async def fail(call: CurrentCall, body: Fail) -> Response:
-    """End an attempt as failed. The policy of the execution decides if it runs again."""
+    """End an attempt as failed. The policy decides whether the execution runs again."""
     failure = Failure(
         FailureClass(body.kind),
         body.reason,

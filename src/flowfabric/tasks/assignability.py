@@ -31,7 +31,7 @@ _ABSTRACT = "collections.abc"
 def is_assignable(source: Any, target: Any) -> bool:
     """Tell whether every value of `source` is a value of `target`, as a type checker would.
 
-    Unknown hints count as assignable: the value itself is checked when it exists.
+    Types that cannot be compared count as assignable: each value is checked when it exists.
     """
     try:
         return _cached(source, target)
@@ -42,8 +42,8 @@ def is_assignable(source: Any, target: Any) -> bool:
 def round_trips(source: Any, target: Any) -> bool:
     """Tell whether values of `source` stay the same when they are stored and read as `target`.
 
-    `source` must be assignable to `target`. For example, a Circle that is read as a Shape changes,
-    and so does a date that is read as Any. For unknown hints, the answer is True.
+    `source` must be assignable to `target`. A Circle that is read as a Shape changes, and so does a
+    date that is read as Any. For types that cannot be compared, return True.
     """
     source, target = plain(source), plain(target)
     if source is target or _is_open(source) or get_origin(source) is Literal:
@@ -79,12 +79,12 @@ def round_trips(source: Any, target: Any) -> bool:
 
 
 def accepts_none(hint: Any) -> bool:
-    """Tell whether a parameter with this hint accepts None."""
+    """Tell whether a parameter with this type hint accepts None."""
     return is_assignable(type(None), hint)
 
 
 def union_members(hint: Any) -> tuple[Any, ...]:
-    """Return the members of a union; if the hint is no union, the hint itself."""
+    """Return the types in a union. If the type hint is no union, return it alone."""
     hint = plain(hint)
     if get_origin(hint) in _UNIONS:
         return tuple(inner for one in get_args(hint) for inner in union_members(one))
@@ -92,7 +92,7 @@ def union_members(hint: Any) -> tuple[Any, ...]:
 
 
 def plain(hint: Any) -> Any:
-    """Return a hint without `Annotated`, type aliases or `NewType`."""
+    """Return a type hint without `Annotated`, type aliases or `NewType`."""
     while True:
         if get_origin(hint) is Annotated:
             hint = get_args(hint)[0]
@@ -109,7 +109,7 @@ def plain(hint: Any) -> Any:
 
 
 def element_of(hint: Any, at: int, length: int) -> Any | None:
-    """Return the type of one item of a sequence or set; None if the hint allows no such item."""
+    """Return the type of one item of a sequence or set; None if there can be no such item."""
     if _is_open(hint):
         return Any
     origin, args = _split(hint)
@@ -258,5 +258,5 @@ def _is_json(hint: Any) -> bool:
 
 
 def _is_open(hint: Any) -> bool:
-    """Tell whether a hint allows any value."""
+    """Tell whether a type hint allows every value."""
     return hint is Any or hint is object or isinstance(hint, TypeVar)

@@ -37,7 +37,7 @@ class Codec:
     """Writes the values of one type as JSON, and reads them back."""
 
     def __init__(self, hint: Any, *, is_call: bool = False) -> None:
-        """Make a codec. If `is_call` is true, the hint is a TypedDict of a call's arguments."""
+        """Make a codec. If `is_call` is true, `hint` is a TypedDict of a call's arguments."""
         self._type: TypeAdapter[Any] = TypeAdapter(hint)
         schema: Any = self._type.core_schema
         plan = CodecPlan(schema, is_call=is_call)
@@ -71,7 +71,7 @@ class Codec:
         return any(isinstance(how, dict) and how.get("function") in _maskers() for how in hidden)
 
     def write_valid(self, value: Any) -> bytes:
-        """Validate a value and encode it. If the hint is simple, this is faster than `write`."""
+        """Validate a value and encode it. For a simple type, this is faster than `write`."""
         valid = self.validated(value)
         if self._is_certain:
             try:
@@ -119,7 +119,7 @@ class Codec:
             return False
 
     def read(self, stored: bytes) -> Any:
-        """Decode a stored value. Raises `ValidationError` if it does not match the hint."""
+        """Decode a stored value. Raises `ValidationError` if it does not match the type hint."""
         return self._read(stored)
 
     def json_schema(self, *, by_alias: bool = True, prefix: str = "") -> dict[str, Any] | None:
@@ -166,7 +166,7 @@ class Codec:
 
 
 def codec_for(hint: Any) -> Codec:
-    """Return the codec for a hint. Codecs are shared, because making one takes long."""
+    """Return the codec for a type hint. Codecs are shared, because making one takes long."""
     try:
         return _cached(hint, repr(hint))
     except TypeError:  # the hint is not hashable
@@ -177,14 +177,14 @@ def codec_for(hint: Any) -> Codec:
 def _cached(hint: Any, shown: str) -> Codec:
     """Return a cached codec.
 
-    The key of the cache includes the text of the hint. Two unions are equal even if their members
-    have another order. But this order changes how a value is read, and the text shows it.
+    Unions of the same types in different orders are equal, but may read a value differently.
+    `shown`, the text of the type hint, tells them apart.
     """
     return Codec(hint)
 
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Return every place where a value does not match its hint, with the reason.
+    """Return every place where a value does not match its type hint, with the reason.
 
     The value itself is not included.
     """

@@ -1,10 +1,10 @@
 """Plan, once for each type hint, how to check values before they are written as JSON.
 
-Most hints need no check: pydantic has only one way to write plain numbers, text and lists of them.
-An object must have exactly the class that the hint names: the fields that a subclass adds would
-not be written. A value under `Any` must be plain JSON. Any other type counts as unsafe, for example
-a union, or a type with its own serialiser, validator or constraints. Values of an unsafe type are
-read back and compared.
+Most types need no check: pydantic has only one way to write plain numbers, text and lists of them.
+An object must have exactly the class that its type hint names: the fields that a subclass adds
+would not be written. A value under `Any` must be plain JSON. Any other type counts as unsafe, for
+example a union, or a type with its own serialiser, validator or constraints. Values of an unsafe
+type are read back and compared.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether `check` is `_check_float` and all values are floats, which always pass it."""
+    """Tell whether `check` is `_check_float` and all values are floats. Every float passes it."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 
@@ -309,7 +309,7 @@ def _check_float(value: Any) -> EncodingError | None:
 
 
 def _check_open(value: Any) -> EncodingError | None:
-    """Check a value without a hint: it must be plain JSON."""
+    """Check a value whose type is Any: it must be plain JSON."""
     kind = type(value)
     if kind is str or kind is int or kind is bool or value is None:
         return None
@@ -342,7 +342,7 @@ def _check_key(key: Any) -> EncodingError | None:
 
 
 def mapped(schema: Schema, change: Callable[[Any], Any]) -> dict[str, Any]:
-    """Return a copy of a schema. Apply `change` to every schema that is directly inside it."""
+    """Return a copy of a schema, with `change` applied to every schema directly inside it."""
     found = dict(schema)
     for name in _INNER & schema.keys():
         inner = schema[name]

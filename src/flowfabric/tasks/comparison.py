@@ -22,7 +22,7 @@ _CHANGED = "would read back with another value"
 class Comparison:
     """Compares values and types at every level. NaN equals NaN.
 
-    If `is_lenient` is true, a number or text can come back as an equal value of another type, for
+    If `is_lenient` is true, a number or text may come back as an equal value of another type, for
     example an int as a float. But a member of one of the enumerations in `enums` must keep its
     type.
     """

@@ -41,7 +41,7 @@ def kind_of(value: Any) -> str:
 
 
 def wrong_class(value: Any, wanted: type) -> EncodingError:
-    """Return the error for an object that does not have the class of the hint."""
+    """Return the error for an object that does not have the class of its type hint."""
     name = wanted.__qualname__.rpartition("<locals>.")[2]
     if not isinstance(value, wanted):
         return EncodingError(f"is {kind_of(value)}, but the hint is {name}")

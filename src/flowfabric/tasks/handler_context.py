@@ -12,5 +12,5 @@ class HandlerContext:
 
 
 def is_context(hint: Any) -> bool:
-    """Tell whether a hint names the context class."""
+    """Tell whether a type hint names the context class."""
     return isinstance(hint, type) and issubclass(hint, HandlerContext)

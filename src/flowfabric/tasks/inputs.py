@@ -73,7 +73,8 @@ def make_template(
     """Check the arguments of a node, and encode all values that are known already.
 
     Raises `InvalidInput` if an argument does not match its parameter. The error names the
-    parameter. If the argument is the result of another node, the error also names both types.
+    parameter. If the argument is the result of another node, the error also names its type and the
+    expected type.
     """
     arguments: dict[str, Any] = {}
     gaps: list[Gap] = []
@@ -91,7 +92,7 @@ def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
 
 
 class _TemplateBuilder:
-    """Encodes the arguments of one task, and collects the gaps that have no value yet."""
+    """Encodes the arguments of one task. For each missing result, it adds a `Gap` to a list."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec

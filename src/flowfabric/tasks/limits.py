@@ -77,9 +77,9 @@ class Limits:
     ) -> dict[str, Any]:
         """Return the fields of a submission that hold its quotas, its budgets and its fair key.
 
-        The keys are computed from `arguments`, the arguments by name. `numbers` and `amounts` are
-        the limits and the budgets that the app declares, by name. Each of them replaces the limit
-        or budget of the task that has its name, because the task can leave out the numbers.
+        The keys are computed from `arguments`. `numbers` and `amounts` are the limits and the
+        budgets that the app declares, by name. A task can name a limit or budget without numbers.
+        If the app declares this limit or budget, the app's numbers apply.
         """
         if self.is_empty:
             return {}
@@ -118,7 +118,7 @@ NO_LIMITS = Limits()
 
 
 def _value(field: str, key: Key, spec: TaskSpec, arguments: Mapping[str, Any]) -> str:
-    """Compute a key from the arguments of a call, as text. If there is no key, return ""."""
+    """Compute the text of a key from the arguments of a call. If `key` is None, return ""."""
     if key is None:
         return ""
     names = key_names(field, key, list(spec.signature.parameters), spec.name)

@@ -60,7 +60,7 @@ class Scope(StrEnum):
 
 
 def wanted_type(hint: Any) -> Any:
-    """Return the class that a hint names, without `Annotated` or `| None`."""
+    """Return the class that a type hint names, without `Annotated` or `| None`."""
     if get_origin(hint) is Annotated:
         hint = get_args(hint)[0]
     if get_origin(hint) in (Union, types.UnionType):

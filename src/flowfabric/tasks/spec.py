@@ -244,7 +244,7 @@ class TaskSpec:
 
     @property
     def result_hint(self) -> Any:
-        """The type of the result; Any if there is no hint."""
+        """The type of the result; Any if the function declares no type."""
         return self._hints.get("return", Any)
 
     @cached_property
@@ -310,7 +310,7 @@ class TaskSpec:
 
     @cached_property
     def _plain_names(self) -> tuple[str, ...]:
-        """The names of the parameters. Empty unless each can be passed by position and by name."""
+        """The parameter names; empty if one cannot be passed both by position and by name."""
         parameters = self.signature.parameters.values()
         is_plain = all(p.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD for p in parameters)
         return tuple(p.name for p in parameters) if is_plain else ()

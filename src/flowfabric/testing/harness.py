@@ -438,7 +438,7 @@ class Harness:
     async def _work(
         self, session: _Session, concurrency: int, started: list[Claimed] | None = None
     ) -> int:
-        """Run due reconcilers and start handlers. Return a number; 0 means nothing was done."""
+        """Run due reconcilers and start handlers. Return 0 if nothing was done."""
         done = await self._reconcile(session) if session.is_due else 0
         session.is_due = False
         claimed: list[Claimed] = []
@@ -454,7 +454,7 @@ class Harness:
     async def _reconcile(self, session: _Session) -> int:
         """Run the reconcilers, fire due schedules, and note when the next timer is due.
 
-        Reconcilers that remove old rows run only after a skip. Return a count of the work done.
+        Reconcilers that remove old rows run only after a skip. Return 0 if nothing was done.
         """
         handled = 0
         due: list[timedelta] = []
@@ -534,7 +534,7 @@ _HINTS: dict[type, str] = {
 
 
 def _check(given: object, kind: type) -> None:
-    """Refuse an argument that is not of the type `kind`. The error contains a hint."""
+    """Refuse an argument that is not of the type `kind`. The error says how to correct the call."""
     if not isinstance(given, kind):
         name = kind.__name__ if kind is timedelta else kind.__name__.lower()
         raise InvalidInput(

@@ -104,7 +104,7 @@ def _enter(folder: Path) -> int:
 
 
 def _remove_if_unused(folder: Path) -> None:
-    """Remove a folder unless a process uses it. A server that has its data there exits."""
+    """Remove a folder unless a process uses it. This ends a server that has its data there."""
     try:
         descriptor = os.open(folder / "in-use", os.O_RDWR | os.O_CLOEXEC)
     except OSError:

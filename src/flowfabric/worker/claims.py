@@ -212,9 +212,9 @@ class Claimer:
     async def recover_last_claim(self) -> list[Claimed]:
         """Ask again for the lost answers of claims, and return the claimed executions.
 
-        At most the last claim in each partition has no answer. The worker repeats this claim with
-        the same id and no tasks. The engine then returns the executions that the claim took the
-        first time, and claims nothing new.
+        In each partition, only the last claim can lack an answer. The worker repeats it with the
+        same id and no tasks. The engine then returns the executions that the claim took the first
+        time, and claims nothing new.
         """
         recovered: list[Claimed] = []
         for turn in self._rotation.pending:
@@ -376,7 +376,7 @@ class Claimer:
         return min(free + ahead - waiting, max(free, half), MAX_CLAIM)
 
     def _is_short(self, claimed: Claimed) -> bool:
-        """Tell whether the timeout of an attempt is so short that it must not wait for a slot."""
+        """Tell whether an attempt must not wait for a slot, because its timeout is very short."""
         end = claimed.attempt_deadline_at
         return end is not None and end - claimed.lease_expires_at + self._ttl < SHORT_ATTEMPT
 

@@ -54,7 +54,7 @@ class Driver:
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Start a task that runs coroutines until none is left, unless such a task exists."""
+        """Start a task that will begin the next coroutines. Do nothing if `is_running`."""
         if not self.is_running:
             # Do not use `create_task`: with an eager task factory, it would run the task at once.
             self._task = _Task(self._run(), loop=self._loop, context=self._context)

@@ -249,10 +249,10 @@ class Heartbeat:
         self._lose({one: expired for one in kept if one.until <= now})
 
     def _lose(self, several: Mapping[_KeptLease, FlowFabricError]) -> None:
-        """Report all lost leases of a worker in one call.
+        """Report lost leases, with one call for each worker.
 
-        After the first of several calls, the worker could start an execution whose lease is lost
-        too.
+        With one call for each lease, the worker could start an execution whose lost lease was not
+        reported yet.
         """
         lost: dict[OnLost, dict[Claimed, FlowFabricError]] = {}
         for one, error in several.items():

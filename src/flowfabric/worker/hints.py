@@ -56,12 +56,12 @@ class Hints:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether every worker of the process is quiet."""
+        """Whether nothing runs in this process that could crash it or suffer from a crash."""
         return all(worker.is_quiet for worker in self._workers)
 
     @property
     def is_reserved(self) -> bool:
-        """Whether a worker of the process has a suspect. While one has, no worker claims."""
+        """Whether this process has a suspect. If so, none of its workers claims executions."""
         return any(worker.has_suspect for worker in self._workers)
 
     def end_reservation(self) -> None:

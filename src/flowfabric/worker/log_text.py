@@ -17,7 +17,7 @@ from flowfabric.core.text import printable
 
 
 def attempt_text(claimed: Claimed) -> str:
-    """Name an execution and its attempt: `app.render 01a1e3ef, attempt 2`."""
+    """Return the name of an attempt, for example `app.render 01a1e3ef, attempt 2`."""
     return f"{claimed.task} {claimed.id}, attempt {claimed.attempt}"
 
 
@@ -27,7 +27,7 @@ def clock_text(moment: datetime) -> str:
 
 
 def loss_text(error: FlowFabricError) -> str:
-    """Say how a lease was lost: `cancelled by ada: wrong order`."""
+    """Say how a lease was lost, for example `cancelled by ada: wrong order`."""
     facts = error.facts
     by, because = facts.get("ended_by"), facts.get("because")
     source = facts.get("source") or ""

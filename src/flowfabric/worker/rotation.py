@@ -106,7 +106,7 @@ class PartitionRotation:
 
     @property
     def pending(self) -> list[Turn]:
-        """The partitions that have a claim without an answer."""
+        """The partitions whose latest claim is unanswered."""
         return [turn for turn in self._turns if turn.pending is not None]
 
     @property

@@ -105,7 +105,7 @@ class Settlement:
         self._to_release.update(dict.fromkeys(claimed))
 
     async def release(self, several: Sequence[Claimed], cause: str = SHUTDOWN) -> None:
-        """Release executions now. They stay in `_to_release` until the database has answered."""
+        """Release executions now. If this is cancelled, the next `release_noted` releases them."""
         self.release_later(several)
         if several:
             await self._release(several, cause)
@@ -113,7 +113,7 @@ class Settlement:
                 self._to_release.pop(claimed, None)
 
     async def release_noted(self) -> None:
-        """Release the executions in `_to_release`, and those that `fail_interrupted` would fail."""
+        """Release all executions that `release_later` noted or `fail_interrupted` would fail."""
         self.release_later(self.take_interrupted())
         await self.release(list(self._to_release))
 
@@ -297,7 +297,7 @@ def _log_pause(claimed: Claimed, pause: Pause) -> None:
 
 
 def _log_error(level: int, event: str, claimed: Claimed, reason: str, error: BaseException) -> None:
-    """Log an error of a handler. Its traceback begins in user code."""
+    """Log an error of a handler. The logged traceback begins in user code."""
     WORKER_LOGGER.log(
         level,
         "%s: %s: %s",

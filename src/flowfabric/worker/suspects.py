@@ -61,7 +61,7 @@ class Suspects:
         self._postpones: dict[UUID, int] = {}
 
     def limit(self, limit: int) -> int:
-        """Return how many executions to claim: 1 if a suspect could be claimed, else `limit`."""
+        """Return how many executions to claim: 1 if a suspect may be among them, else `limit`."""
         return 1 if self._exist and self.floor is None else limit
 
     @property

@@ -40,10 +40,7 @@ class Threads(Executor):
         return future
 
     def resize(self, by: int) -> None:
-        """Change the largest number of threads by `by`.
-
-        While a thread does not end, another thread replaces it.
-        """
+        """Add `by` to the maximum number of threads."""
         self._size += by
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:

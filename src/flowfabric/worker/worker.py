@@ -181,12 +181,12 @@ class Worker:
 
     @property
     def has_suspect(self) -> bool:
-        """Whether this worker has a suspect. While it has one, no worker of the process claims."""
+        """Whether this worker has a suspect. If so, no worker in this process claims executions."""
         return self._suspects.current is not None
 
     @property
     def has_stuck_handlers(self) -> bool:
-        """Whether a handler still runs. After `run()`, such a handler ignores its cancellation."""
+        """Whether a handler still runs. If one does after `run()`, it ignores its cancellation."""
         return any(not run.task.done() for run in self._runner.running.values())
 
     @property

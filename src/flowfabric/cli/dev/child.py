@@ -180,7 +180,7 @@ def app_facts(app: App, reference: str) -> dict[str, Any]:
 
 
 def _example(app: App, module_name: str) -> str | None:
-    """Return a command line that submits one of the tasks, or None if no variable has a task."""
+    """Return a command line that submits one of the tasks, or None if no variable holds a task."""
     module = sys.modules[module_name]
     for name, value in vars(module).items():
         if isinstance(value, Task) and app.tasks.get(value.name) is value:

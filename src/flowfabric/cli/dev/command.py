@@ -316,8 +316,8 @@ class Session:
     async def _choose_database(self, message: dict[str, Any]) -> None:
         """Connect to the database of the app.
 
-        Migrate the database if it is embedded or --yes is given. If it is not migrated and does not
-        fit, stop the command.
+        Migrate the database if it is embedded or --yes is given. Stop the command if the schema of
+        the database then does not fit.
         """
         self._example, self._namespace = message["example"], message["namespace"]
         database = (self.database_url or message["database_url"], message["project"])

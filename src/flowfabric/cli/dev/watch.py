@@ -37,7 +37,7 @@ class Watch:
         """Wait until a file is saved and a burst of saves has ended; return one saved file.
 
         If `folder` is given, all modules in the folder are watched, too, even new ones: an import
-        can have failed because a module was missing. A file that was saved after `since` counts as
+        may have failed because a module was missing. A file that was saved after `since` counts as
         just saved.
         """
         if folder is not None:
@@ -52,8 +52,8 @@ class Watch:
     def _look(self, folder: Path | None) -> bool:
         """Return whether a file has changed since the last call.
 
-        This call also stores the name of the changed file. The file is then not lost if `saved` is
-        cancelled.
+        This call also stores the name of the changed file, so that the name is not lost if `saved`
+        is cancelled.
         """
         has_changed = False
         for file in {*list(self._seen), *(modules_below(folder) if folder else ())}:

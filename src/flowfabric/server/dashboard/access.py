@@ -19,7 +19,7 @@ routes = Routes("dashboard")
 
 
 class _Limits(TypedDict):
-    """The attributes of a cookie: where browsers send it, and whether scripts can read it."""
+    """The limits of a cookie: where browsers send it, and whether scripts can read it."""
 
     path: str
     secure: bool

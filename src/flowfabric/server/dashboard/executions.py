@@ -138,9 +138,9 @@ def _values(lanes: Sequence[LaneTraffic], tasks: Sequence[str]) -> list[str]:
 def _views(
     where: str, known: Mapping[PublicState, ExecutionCount]
 ) -> list[tuple[PublicState, str, ExecutionCount | None]]:
-    """Return each state with a filter for this state, and with its count in `known` or None.
+    """Return each state, a filter for this state, and its count (None if not in `known`).
 
-    The filter has the conditions of `where`, but this state in place of the states in `where`.
+    The filter is `where`, with this one state instead of the states that `where` names.
     """
     others = " ".join(quoted for quoted, is_state in _words(where) if not is_state)
     return [(one, f"state={one} {others}".strip(), known.get(one)) for one in LISTED_STATES]
@@ -342,7 +342,7 @@ async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
     """Replay an execution as the form says.
 
     The form chooses where the replay starts: at a recorded step, at the beginning, or where the
-    execution ended. The form can also contain other arguments.
+    execution ended. The form may also change the arguments.
     """
     chosen = form.get("from", "")
     if (text := text_in(form, "input")) is not None:

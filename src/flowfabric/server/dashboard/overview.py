@@ -53,7 +53,7 @@ class Lead:
 class Attention:
     """Problems of one kind, with advice. Each problem is an execution or a lead.
 
-    `where` is the filter that finds all executions with this problem, and `verb` is the act that
+    `where` is the filter that finds all executions with such a problem, and `verb` is the act that
     helps them.
     """
 

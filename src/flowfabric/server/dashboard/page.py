@@ -160,7 +160,7 @@ def whole_in(form: Mapping[str, str], name: str) -> int:
 
 
 def text_in(form: Mapping[str, str], name: str) -> str | None:
-    """Return a field without blanks around it; None if it is empty."""
+    """Return a field without the blanks around it; None if nothing is left."""
     return form.get(name, "").strip() or None
 
 

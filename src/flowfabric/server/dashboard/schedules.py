@@ -53,7 +53,7 @@ def row_of(one: ScheduleInfo, now: datetime) -> Row:
 
 @routes.get(PREFIX + "/schedules", Scope.READ, include_in_schema=False)
 async def schedules(call: CurrentCall, request: Request) -> Response:
-    """List schedules: the rule in words, the next firing time, and the last one."""
+    """List schedules with their rules in words, and their next and last firing times."""
     found = await call.client.schedules.list()
     now = await call.client.executions.server_time()
     rows = [row_of(one, now) for one in found]

@@ -29,7 +29,7 @@ class Shared:
         self._known: dict[tuple[str, str], tuple[float, asyncio.Future[Any]]] = {}
 
     async def read(self, name: str, client: FlowFabric, read: Callable[[], Awaitable[T]]) -> T:
-        """Return the result of a read. It can be a moment old, and concurrent callers share it."""
+        """Return the result of a read. It may be a moment old, and concurrent callers share it."""
         key = (name, client.namespace or "")
         until, found = self._known.get(key, (0.0, None))
         if found is None or monotonic() >= until or (found.done() and found.exception()):

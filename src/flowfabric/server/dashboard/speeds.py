@@ -40,7 +40,7 @@ class Speed:
 
 
 async def speeds_of(call: Call, task: str | None = None) -> list[Speed]:
-    """Return the speed of the last hour, of the last 6 hours and of the last 24 hours.
+    """Return a `Speed` for the last hour, one for the last 6 hours and one for the last 24 hours.
 
     If `task` is given, only its executions are counted.
     """

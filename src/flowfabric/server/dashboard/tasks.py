@@ -99,7 +99,7 @@ async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime)
 
 
 async def _info_of(call: Call, name: str) -> TaskInfo | None:
-    """Return what is registered about a task; None if it was only submitted or scheduled."""
+    """Return what is registered about a task; None if the task was only submitted or scheduled."""
     try:
         return await call.client.tasks.describe(name)
     except TaskNotFound:

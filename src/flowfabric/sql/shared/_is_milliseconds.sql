@@ -1,6 +1,6 @@
--- Tell whether a JSON value is a duration in milliseconds that can be stored. The duration must be
--- at least p_least and at most 100 years of 365 days. A duration other than 0 must be at least a
--- microsecond.
+-- Tell whether a JSON value is a valid number of milliseconds: at least p_least, and at most 100
+-- years of 365 days. A value above 0 and below 0.001 is not valid, because durations are stored in
+-- whole microseconds.
 drop function if exists ff._is_milliseconds;
 create function ff._is_milliseconds(p_value jsonb, p_least numeric default 1)
 returns boolean

@@ -1,10 +1,12 @@
 -- Tell whether a duration lies between two others or equals one of them. Returns null if an
 -- argument is null.
 --
--- The answer is false for a duration with months, because comparisons count a month as 30 days. For
--- example, '100 years -35999 days' compares as one day, but moves a time by more than a year. The
--- answer is also false if the days alone, without the hours, are more than 36525. PostgreSQL adds
--- the days first, and could thus reach a date beyond the end of the calendar.
+-- The answer is always false for a duration with months. Comparisons count a month as 30 days, so
+-- '100 years -35999 days' compares as one day, although it moves a time by more than a year.
+--
+-- The answer is also false for more than 36525 days, even if hours with the opposite sign shorten
+-- the duration. To add a duration to a time, PostgreSQL adds the days before the hours. The days
+-- alone could lead beyond the end of the calendar.
 drop function if exists ff._is_within;
 create function ff._is_within(
   p_span  interval,

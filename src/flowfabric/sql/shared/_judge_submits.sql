@@ -1,6 +1,6 @@
--- Return verdicts on the items of a submit that must be refused: `invalid` (with the field and the
--- problem), `unknown_route` or `lane_closed`. The other items get no verdict. The function reads no
--- executions and locks nothing.
+-- Judge the items of a submit. An item that must be refused gets a verdict: `invalid` (with the
+-- field and the problem), `unknown_route` or `lane_closed`. The function reads no executions and
+-- locks nothing.
 --
 -- p_closed_routes lists the routes that are unknown or whose lane is closed. The other arrays and
 -- the options are the same as in submit_executions. An array of one value applies to all items.

@@ -2,7 +2,7 @@
 --
 -- The schema steps that were applied have the text of this release. The library has the number and
 -- the hash of this release. The database has every function, with exactly the body of this
--- release, and every CHECK and UNIQUE constraint and every index that the schema steps name.
+-- release. It also has all CHECK and UNIQUE constraints and all indexes that the schema steps name.
 --
 -- Remedy:  flowfabric db migrate. This command re-creates functions only if the hash in ff.meta
 --          differs. So if a function differs, first set library_hash in ff.meta to null. Re-create

@@ -1,9 +1,9 @@
 -- Unless a budget only warns, it is shut if and only if one of its dimensions has reached its hard
 -- limit.
 --
--- The usage and the amounts of refused reports count together. A budget that only warns is never
--- shut. A budget is shut or opened by a report of usage, by a call of an operator, or by its reset.
--- Claims only read whether the budget is shut.
+-- The amounts of refused reports count as usage here. A budget that only warns is never shut. A
+-- budget is shut or opened by a report of usage, by a call of an operator, or by its reset. Claims
+-- only read whether the budget is shut.
 --
 -- Holds:   always
 -- Reads:   the database

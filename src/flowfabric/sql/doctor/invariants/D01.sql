@@ -1,8 +1,8 @@
 -- An idempotency key in force leads to an execution of its own namespace.
 --
--- The execution may have been trimmed before the key expired. A missing execution is reported only
--- if no trim can explain it: no event of the partition was ever trimmed, and ff.event_trim does
--- not list the execution.
+-- It is no error if the execution was trimmed before the key expired. So a missing execution is
+-- reported only if no trim can explain it: no event of the partition was ever trimmed, and
+-- ff.event_trim does not list the execution.
 --
 -- Holds:   always
 -- Reads:   everything

@@ -1,7 +1,7 @@
 -- An edge is resolved only by an end of its upstream.
 --
--- The upstream has ended with the outcome that the edge names. If the upstream was replayed later,
--- its events still show that outcome. Only the outcome success satisfies an edge.
+-- A resolved edge stores the outcome with which its upstream ended. If the upstream was replayed
+-- later, its events still show this outcome. Only the outcome success satisfies an edge.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -2,11 +2,11 @@
 --
 -- Each lease has an event that begins it and an event that ends it. If the holder ended the lease,
 -- or the lease expired, both events have the same epoch. If somebody else ended the lease, the
--- epoch of the second event can be higher by 1. If an execution that has lost its lease then ends
--- or is scheduled for a retry, the event of the end or of the retry names the lost lease again. If
--- the execution is leased, the last event that names a lease is the event that began this lease. If
--- the execution is not leased, the last event that names a lease did not begin one. No event has a
--- higher epoch than the row, so that a new lease never gets an epoch that was used before.
+-- epoch of the second event can be higher by 1. An execution that has lost its lease can end or be
+-- scheduled for a retry before the next claim. Then the event of this end or retry names the lost
+-- lease again. If the execution is leased, the last event that names a lease is the event that
+-- began this lease. If the execution is not leased, the last event that names a lease did not begin
+-- one. No event has a higher epoch than the row.
 --
 -- Holds:   always
 -- Reads:   executions

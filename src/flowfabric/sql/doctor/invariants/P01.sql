@@ -1,9 +1,9 @@
 -- The fields of a schedule agree with one another, and its route and its app exist.
 --
--- A schedule has one rule: a cron rule or an interval. Its route is in its own namespace. It has a
--- next time if and only if it is neither paused nor orphaned. It has a last time if and only if it
--- has fired. The next time is before the year 9999. If the execution that the schedule submitted
--- last still exists, this execution is in the namespace of the schedule.
+-- A schedule has one rule: a cron rule or an interval. It has a next time if and only if it is
+-- neither paused nor orphaned. It has a last time if and only if it has fired. The next time is
+-- before the year 9999. The route of the schedule is in the namespace of the schedule. The last
+-- execution that the schedule submitted is in this namespace too, unless it was trimmed.
 --
 -- Holds:   always
 -- Reads:   the database

@@ -1,7 +1,7 @@
 -- A due schedule soon fires.
 --
--- Any worker of the app fires a due schedule, within a second if the process of the worker is not
--- overloaded. If the lane is draining or disabled, the schedule waits and is not reported.
+-- Any worker of the app fires a due schedule. Unless the worker's process is overloaded, this takes
+-- at most a second. A schedule whose lane is draining or disabled waits, and is not reported.
 --
 -- Holds:   soon, within 60 s. A finding is a warning. It is an error after 10 min, but only if
 --          a live worker knows the task

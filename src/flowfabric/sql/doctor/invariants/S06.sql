@@ -1,8 +1,8 @@
 -- The attempt state matches the rest of the row.
 --
 -- The attempt state tells the next claim whether to start an attempt or to resume one. A running
--- attempt has a lease. If the execution is suspended or lost its lease, the attempt is interrupted.
--- If the execution ended without any attempt and was never replayed, the attempt state stays
+-- attempt has a lease. If the execution is suspended or has lost its lease, the attempt is
+-- interrupted. If the execution ended without any attempt and was never replayed, the state stays
 -- pending_first_attempt. After any other end the attempt state is attempt_terminal. replay_count
 -- does not count replays that an upstream caused. So a flow member whose replay_count is 0 can have
 -- the state attempt_terminal or pending_replay_attempt.

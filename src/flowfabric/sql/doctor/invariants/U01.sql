@@ -6,7 +6,7 @@
 --
 -- Holds:   always
 -- Reads:   executions
--- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler asks again.
+-- Remedy:  `flowfabric cancel <id>`, then `flowfabric replay <id>`: the handler waits again.
 select 'U01' as name, e.partition_key, e.execution_id,
        format('suspended, with %s open suspensions; the current one is %s', o.number,
               e.suspension_id) as problem

@@ -1,6 +1,6 @@
--- If signals ended a suspension, these signals exist and were noticed.
+-- The signals that ended a suspension exist and were noticed.
 --
--- The suspension names the signals that ended it.
+-- The suspension names these signals.
 --
 -- Holds:   always
 -- Reads:   executions

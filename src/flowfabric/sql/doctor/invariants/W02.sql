@@ -1,8 +1,7 @@
 -- A dead worker is soon removed from the registry and renews no lease.
 --
--- A worker is dead if its last heartbeat is older than its liveness_ttl. A healthy worker sends
--- heartbeats and renews its leases. A worker that renews leases but sends no heartbeats is partly
--- broken. This is reported as a warning only.
+-- A worker is dead if its last heartbeat is older than its liveness_ttl. A dead worker that still
+-- renews leases is partly broken. A finding about one of these leases is always a warning.
 --
 -- Holds:   soon, within 95 s. A finding is a warning. It is an error after 16 min, but only if
 --          another worker is alive

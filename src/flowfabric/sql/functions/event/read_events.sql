@@ -6,8 +6,8 @@
 -- id. The last row of a page has no event. This row has the next cursor, and has_more says whether
 -- more events can be read now.
 --
--- A page consists of whole transactions. It grows until no event comes before an earlier event of
--- the same execution. So a page can be longer than p_limit. The cursor never advances beyond the
+-- A page consists of whole transactions. The events of an execution come in order, also across
+-- pages. For both reasons a page can be longer than p_limit. The cursor never advances beyond the
 -- transactions that were delivered, because after a crash the server may use higher transaction ids
 -- a second time.
 --

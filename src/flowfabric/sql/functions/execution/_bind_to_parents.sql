@@ -2,8 +2,8 @@
 -- them (is_awaited), so that their ends are propagated. Return verdicts on the items that must be
 -- refused.
 --
--- If another transaction has locked a parent, that transaction may be ending the parent. In that
--- case the verdict on its children is busy. If a parent has ended or is gone, the verdict on its
+-- If another transaction has locked a parent, the verdict on its children is busy, because that
+-- transaction may be ending the parent. If a parent has ended or is gone, the verdict on its
 -- children is parent_ended, and the parent is not marked.
 drop function if exists ff._bind_to_parents;
 create function ff._bind_to_parents(

@@ -1,8 +1,8 @@
 -- Lease the next executions, if all of them start their first attempt (T9). This is the usual
 -- claim. The answer has the columns of ff.claim_executions, and these:
 --
--- has_turn  false if another call with the same first route, p_routes[1], is under way; this call
---           has locked nothing
+-- has_turn  false if another call with the same first route, p_routes[1], is under way; then
+--           this call has locked nothing
 -- is_empty  true if nothing is ready
 -- locked    the executions that this call has locked, in claim order
 -- locked_gates  null if every execution got its slots; otherwise the gates that this call has

@@ -2,9 +2,9 @@
 -- with up to 5 upstreams whose edge is not resolved. If there is no undecided group, one row says
 -- that the execution waits for children.
 --
--- Ended upstreams are listed first, then active upstreams, then all others. If an upstream has
--- ended, a replay of the execution has reopened the edge from it. The execution then waits until
--- the upstream is replayed and ends again.
+-- An upstream may have ended before a replay of the execution reopened its edge. Such upstreams are
+-- listed first: the execution waits until they are replayed and end again. Then come active
+-- upstreams, then all others.
 drop function if exists ff._explain_dependencies;
 create function ff._explain_dependencies(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Explain how many executions are ahead of an eligible execution in its lane. Executions of all
--- tasks of the lane count. The call reads at most 200 routes and 1 001 executions.
+-- Explain how many executions are ahead of an eligible execution in its lane. The call counts the
+-- executions of all tasks. It reads at most 200 routes and 1 001 executions.
 drop function if exists ff._explain_queue;
 create function ff._explain_queue(
   p_partition_key smallint,

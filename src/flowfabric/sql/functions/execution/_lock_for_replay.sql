@@ -2,9 +2,9 @@
 -- member of a flow, the call first locks the flow, so that nobody cancels the flow meanwhile. Then
 -- the call locks every member that the replay can reach, in id order.
 --
--- The call finds these members before it locks them, so _reopen_edges may later find other members.
--- _reopen_edges locks the other members without waiting. If another transaction has locked one of
--- them, the replay fails with SQLSTATE 40001 and can be repeated.
+-- The replay may reach more members by the time _reopen_edges runs. _reopen_edges locks these
+-- members without waiting. If another transaction has locked one of them, the replay fails with
+-- SQLSTATE 40001 and can be repeated.
 drop function if exists ff._lock_for_replay;
 create function ff._lock_for_replay(
   p_partition_key smallint,

@@ -1,9 +1,10 @@
--- Lock the flows of ended executions, mark each flow that loses members as trimmed, and return the
--- executions that can be deleted. An execution can be deleted if it has no flow, or if all members
--- of its flow have ended.
+-- Lock the flows of ended executions, and return the executions that can be deleted. An execution
+-- can be deleted if it has no flow, or if all members of its flow have ended. The flows of these
+-- executions are marked as trimmed.
 --
--- Until the transaction ends, no member can be added or replayed. The call does not wait. If
--- another transaction has locked a flow, the members of that flow are kept for now.
+-- Until the transaction ends, a locked flow gets no new member, and none of its members can be
+-- replayed. The call does not wait. If another transaction has locked a flow, the members of that
+-- flow are kept for now.
 --
 -- The caller holds the locks of the executions.
 drop function if exists ff._mark_trimmed_flows;

@@ -1,5 +1,5 @@
--- Remove the executions that are granted to another worker from a list, and return the rest in the
--- same order. Expired grants and grants to p_worker_id do not count.
+-- Return the given executions that are not granted to another worker, in the same order. Expired
+-- grants and grants to p_worker_id do not count.
 --
 -- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;

@@ -15,7 +15,7 @@
 -- An execution that resumes its attempt needs no start, so a gate without room for a start can
 -- still admit it. Such an execution is put only into the lines of the gates in `filled`.
 --
--- The executions that the call reads can have other full gates. The call locks these gates, closes
+-- The executions that the call reads may have other full gates. The call locks these gates, closes
 -- their lines, and adds them to `closed`, `filled` and `locked`. It skips gates that another
 -- transaction has locked. A gate to which slots were given back can have room, so its line stays
 -- open, and the gate is only added to `locked`.

@@ -2,7 +2,7 @@
 --
 -- A row is locked in vain if the claim cannot use it, usually because another worker has just taken
 -- the row. Each row is read again just before it is locked, so that few rows are locked in vain.
--- Once p_most_vain rows are locked in vain, each further such row is unlocked immediately.
+-- Once p_most_vain rows are locked in vain, the round unlocks every later row that it cannot use.
 --
 -- This round costs more than a round of _pick_candidates. A claim calls this function when
 -- _pick_candidates could leave too many rows locked in vain.

@@ -3,9 +3,9 @@
 -- execution, so that a worker with newer code can claim it (p_newer_step of ff.delay_execution). If
 -- the lease before the present one ended in any other way, `since` is now.
 --
--- Returns null if `since` is at least 10 minutes ago, and if every other live worker that could
--- take the execution has passed it on in that time. In that case no worker with newer code can be
--- expected. The caller holds the row lock.
+-- Returns null if `since` is at least 10 minutes ago, and every live worker that could take the
+-- execution, other than its holder, has passed it on since then. In that case no worker with newer
+-- code can be expected. The caller holds the row lock.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

@@ -5,11 +5,11 @@
 -- If another transaction has locked an execution that the propagation must change, the call fails
 -- with SQLSTATE 40001 and can be repeated.
 --
--- In a flow, the edges that the end of the execution decided are opened again. Members that were
--- skipped because of this end are replayed too. Their replay does not count towards their limit of
--- replays. If an upstream of a replayed member has succeeded in the meantime, the member gets the
--- result of that upstream now. The earlier result of the execution is kept for the members that
--- were promised this result.
+-- In a flow, the edges that the end of the execution made impossible are opened again. Members that
+-- were skipped because of this end are replayed too. Their replay does not count towards their
+-- limit of replays. If an upstream of a replayed member has succeeded in the meantime, the member
+-- gets the result of that upstream now. The earlier result of the execution is kept for the members
+-- that were promised this result.
 --
 -- The call is refused if the limit of replays is reached, if the flow was cancelled, or if members
 -- of the flow were trimmed. The caller holds the locks of _lock_for_replay and has read the row.

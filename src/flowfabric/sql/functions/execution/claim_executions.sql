@@ -10,8 +10,9 @@
 --
 -- The claim order is priority, order_at, id. Among equal priorities, the executions of p_first_lane
 -- go first, so that a worker of several lanes can take turns. If the last claim of the worker
--- leased p_limit executions, the worker can pass the position where that claim ended: the floor.
--- The claim then starts there, and does not scan dead index entries again.
+-- leased p_limit executions, the worker can give the position where that claim ended (the floor:
+-- p_floor_rank, p_floor_at, p_floor_id). The new claim then starts there, and does not scan dead
+-- index entries again.
 --
 -- Executions that are granted to another worker are skipped. A claimed execution loses its grant.
 -- An execution past its deadline is not leased, but ended as by ff.expire_executions.
@@ -26,18 +27,15 @@
 -- returns one row with an empty array of ids; call again after a few milliseconds.
 --
 -- In all other cases, a claim that leases nothing returns no row. A claim that leases executions
--- returns one row of arrays, in claim order. (Clients decode arrays four times as fast as rows.) An
--- array has one value for each execution, but lease_expires_ats can have a single value for all
--- executions. namespaces, lanes and tasks have one value for each route. route_nos says which route
--- each execution has, counted from 1. If route_nos is null, all executions have the first route.
+-- returns one row of arrays, in claim order. An array has one value for each execution, but
+-- lease_expires_ats can have a single value for all executions. namespaces, lanes and tasks have
+-- one value for each route. route_nos says which route each execution has, counted from 1. If
+-- route_nos is null, all executions have the first route.
 --
 -- Some arrays can be null. Null means that all executions have the usual value: claim_kinds
 -- (fresh), epochs (1), attempt_indexes (0), attempt_ids (the claim id), attempt_types (initial),
 -- retry_counts, replay_counts, crash_counts and generations (0), attempt_deadline_ats,
 -- deadline_ats, payload_encodings and trace_contexts (null).
---
--- If all executions start their first attempt, ff._claim_fresh leases them. Otherwise
--- ff._claim_in_rounds leases them.
 --
 -- Moves:    runnable -> active (T9 new attempt, T10 resumed), active -> active (T21 reclaimed),
 --           runnable eligible -> runnable blocked by quota or budget (T6, quiet),

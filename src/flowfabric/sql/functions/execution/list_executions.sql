@@ -7,9 +7,9 @@
 -- A filter that is null matches everything. An execution must have all tags of the filter. In
 -- p_tasks, * stands for any text and ? for any character. p_key finds the execution with that
 -- idempotency key. p_error is the type of the latest failure, with or without its module. p_is_held
--- finds executions that their worker stopped so that an operator decides what follows; held_step is
--- the step at which the worker stopped. p_is_crash_loop finds unfinished executions that two or
--- more workers in a row had leased when they vanished.
+-- finds held executions (ff.hold_execution). held_step is the step at which the worker stopped.
+-- p_is_crash_loop finds unfinished executions that two or more workers in a row had leased when
+-- they vanished.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -3,8 +3,8 @@
 --
 -- The call reads the failed executions with the 2 000 highest ids in the partition, and groups the
 -- executions among them that match p_namespace and p_task. A null matches everything. `seen` is the
--- number of executions in all groups together. is_more says that there may be failed executions
--- with lower ids that were not read.
+-- number of grouped executions, also in groups that p_limit leaves out. is_more says that there may
+-- be failed executions with lower ids that were not read.
 --
 -- first_at and last_at are the earliest and the latest end in the group. last_id and reason belong
 -- to the execution with the highest id in the group.

@@ -11,9 +11,8 @@
 --
 -- An index finds executions whose policy sets a retention. A scan over the ids finds the others.
 -- Each call scans at most 2 000 ids. The scan continues where the last call stopped, and only one
--- caller scans at a time. Most ids start with their creation time. When the scan comes to ids that
--- are too young, it jumps to the ids that carry no time, and then starts again at the lowest id.
--- due_in is the time after which the next call is worthwhile; null at the end of a scan.
+-- caller scans at a time. due_in is the time after which the next call is worthwhile; null at the
+-- end of a scan.
 --
 -- Moves:    a terminal execution is deleted
 -- Refuses:  WF001 invalid_input

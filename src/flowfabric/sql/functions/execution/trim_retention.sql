@@ -1,5 +1,5 @@
--- Delete executions whose retention is over, with all their rows. A filter limits the call to the
--- executions of a namespace, of a lane or with certain tags.
+-- Delete executions whose retention is over, with all their rows. A filter limits the call to a
+-- namespace, a lane or certain tags.
 --
 -- If the policy of an execution has a retention, that retention applies. Otherwise the retention of
 -- its lane applies, or p_retention if the lane has none. Events stay for p_event_floor after the

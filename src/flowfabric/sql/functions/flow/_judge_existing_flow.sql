@@ -5,9 +5,9 @@
 -- submitted node is one of its members. If members of the stored flow were trimmed, the namespace
 -- alone decides.
 --
--- If the stored flow is gone because all its members were trimmed, the events of the first node
--- decide. If these events name the flow, the verdict is `duplicate`, so that a late repeat does not
--- run the flow again.
+-- If the flow is no longer stored because all its members were trimmed, the events of the first
+-- node decide. If these events name the flow, the verdict is `duplicate`, so that a late repeat
+-- does not run the flow again.
 drop function if exists ff._judge_existing_flow;
 create function ff._judge_existing_flow(
   p_partition_key smallint,

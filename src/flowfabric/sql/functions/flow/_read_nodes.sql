@@ -1,5 +1,5 @@
--- Return the names of the nodes of a flow that is given as JSON, in the order of p_nodes, or the
--- first problem. A node follows the rules of an item of ff.submit_json, but has neither key nor
+-- Read the nodes of a flow that is given as JSON. Returns their names in the order of p_nodes, or
+-- the first problem. A node follows the rules of an item of ff.submit_json, but has neither key nor
 -- parent.
 drop function if exists ff._read_nodes;
 create function ff._read_nodes(

@@ -7,9 +7,7 @@
 -- members, so there is no backlog. Ended members never change.
 --
 -- After this call no member can be added. If the policy is cancel_all or cancel_pending, no member
--- can be claimed, either: the call blocks the waiting members, so that claims do not see them. A
--- member that is locked now is not blocked, but a claim that finds the member sees that its flow is
--- cancelled.
+-- can be claimed, either, and waiting members are blocked.
 --
 -- A flow with unfinished members can be cancelled again with a stricter cancel policy. From mild to
 -- strict, the policies are flow_only, cancel_pending, cancel_all. The second call replaces the

@@ -3,8 +3,8 @@
 -- execution.
 --
 -- The call can change the execution. An expired lease is marked as expired (T19). An execution that
--- has reached the limit of reclaims, or the limit of crashes while it ran alone, ends (T22). For
--- such an execution, this call and later calls return reclaim_cap_exceeded.
+-- was reclaimed too often, or crashed three times while it ran alone, ends (T22). For such an
+-- execution, this call and later calls return reclaim_cap_exceeded.
 drop function if exists ff._prepare_reclaim;
 create function ff._prepare_reclaim(
   p_partition_key smallint,

@@ -1,13 +1,12 @@
 -- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
 --
--- An expired lease counts as a crash of its execution (crash_count), unless the execution is known
--- not to have started. This is known if the execution has crashed before, and if the worker
--- reports starts but has not reported this start.
+-- An expired lease counts as a crash of its execution (crash_count), with one exception. It does
+-- not count if the execution had crashed before, and the worker reports starts (p_reports_starts of
+-- ff.claim_executions) but has not reported the start of this execution.
 --
 -- After the third crash in a row, and after each further crash, the execution waits before it can
--- be reclaimed. The wait grows with each crash. It is shortened by up to a half, by an amount that
--- depends on the id and the epoch of the execution. So executions that crashed together are not
--- reclaimed together.
+-- be reclaimed. The wait grows with each crash. Its length also depends on the id and the epoch of
+-- the execution, so that executions that crashed together are not reclaimed together.
 --
 -- An execution that has crashed three times while it ran alone does not wait. The next call that
 -- would reclaim the execution ends it.

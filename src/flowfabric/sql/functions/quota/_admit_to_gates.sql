@@ -10,8 +10,8 @@
 -- an execution that resumes its attempt. All other gates in `closed` refuse only new starts.
 --
 -- p_picked are executions that the claim has admitted before and will lease. p_locked are the gates
--- that this transaction has locked. A null p_locked means that the transaction has locked no gate;
--- only then this call waits for gates.
+-- that this transaction has locked. If p_locked is null, the transaction has locked no gate, and
+-- this call waits for gates. Otherwise it does not wait.
 --
 -- A candidate under several quotas can be refused again and again. After five refusals it makes
 -- reservations at gates of its other quotas, where there is room. It can reserve a start

@@ -1,6 +1,6 @@
--- Write the limits that a quota has now to its gates in one partition. p_key chooses the gate of
--- one key; null means the gates of all keys. The call locks the gates in id order, and waits for
--- each lock.
+-- Write the present limits of a quota to its gates in one partition. p_key chooses the gate of one
+-- key; null means the gates of all keys. The call locks the gates in id order, and waits for each
+-- lock.
 --
 -- The call also inserts a row with 0 slots into ff.gate_release for each gate. Such a row makes the
 -- next claim look at the gate again, and open its lines if the gate now has room.

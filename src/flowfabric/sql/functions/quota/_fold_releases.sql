@@ -5,14 +5,15 @@
 -- A release is a slot that was given back. A gate with a rate can also have room again because time
 -- has passed.
 --
--- If p_routes is given, and at most 100 lines of these routes are closed, the call looks only at
--- the gates of these lines.
+-- The call looks at these gates:
 --
--- Otherwise the call looks at two sets of gates: at most 100 gates that have releases and a closed
--- line, and at most 100 gates whose rate has room again. If p_routes is given, both sets have only
--- gates with a line of these routes. If p_namespace is given, both sets have only gates of this
--- namespace. The search for releases reads up to 1 000 gates. It begins at a random id, because
--- otherwise gates with high ids could wait for ever.
+-- 1. If at most 100 lines of p_routes are closed: the gates of these lines.
+-- 2. In every other case, also if p_routes is null: at most 100 gates that have releases and a
+--    closed line, and at most 100 gates whose rate has room again.
+--
+-- In case 2, p_routes limits the choice to gates with a line of these routes, and p_namespace to
+-- gates of this namespace. Null means no limit. The search for releases reads up to 1 000 gates. It
+-- begins at a random id, because otherwise gates with high ids could wait for ever.
 drop function if exists ff._fold_releases;
 create function ff._fold_releases(
   p_partition_key smallint,

@@ -1,5 +1,4 @@
--- Read the share that one partition has of a limit. If there is only one partition, its share is
--- the whole limit.
+-- Read one partition's share of a limit. A single partition has the whole limit.
 drop function if exists ff._read_share;
 create function ff._read_share(
   p_gate_id       bigint,

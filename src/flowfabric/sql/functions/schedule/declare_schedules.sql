@@ -11,8 +11,8 @@
 -- schedule continues at its time in p_next_ats. A paused schedule stays paused.
 --
 -- p_anchor_ats are the instants from which the intervals in p_everys are counted. The instant of an
--- existing schedule is replaced only if the rule of the schedule has changed. If the item of the
--- schedule in p_are_anchored is true, another instant is a change of the rule. Arrays whose default
+-- existing schedule is replaced only if the rule of the schedule has changed. If the item in
+-- p_are_anchored is true, a different instant counts as a change of the rule. Arrays whose default
 -- is null can be omitted.
 --
 -- Moves:    nothing

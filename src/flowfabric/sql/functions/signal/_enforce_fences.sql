@@ -1,7 +1,7 @@
 -- Enforce a batch of fences in which several items can belong to one execution.
 --
--- Only the first item of an execution is judged. An item with the same fence gets the same verdict.
--- An item with another fence is `busy`. Locks are taken as in ff._enforce_leases.
+-- Only the first item of an execution is judged. A later item with the same fence gets the same
+-- verdict. A later item with another fence is `busy`. Locks are taken as in ff._enforce_leases.
 drop function if exists ff._enforce_fences;
 create function ff._enforce_fences(
   p_partition_key smallint,

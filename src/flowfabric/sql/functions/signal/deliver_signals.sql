@@ -7,10 +7,10 @@
 -- invalid_token. No answer reveals anything about the execution before the token is verified. The
 -- source of a signal by token is always `token`.
 --
--- The sender makes the id of a signal. A second signal with the same id is a duplicate. So is a
--- second signal with the same name and dedup key. An approver answers once: the same answer again
--- is a duplicate, a different answer is refused. A signal reaches the waitpoint of an approval only
--- by token, never by name.
+-- The sender makes the id of a signal. A second signal with the same id, or with the same name and
+-- dedup key, is a duplicate. An approver answers once: the same answer again is a duplicate, a
+-- different answer is refused. A signal reaches the waitpoint of an approval only by token, never
+-- by name.
 --
 -- If a suspended execution can continue now, it is woken. A sender never waits for the row of an
 -- execution. If the row is locked, or if p_is_transactional says that the call is part of the

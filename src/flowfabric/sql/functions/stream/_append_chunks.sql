@@ -1,8 +1,9 @@
 -- Append one chunk to each of several streams, as ff.append_frames describes. Returns a row for
 -- each chunk.
 --
--- p_items are the indexes of the chunks in the other arrays. No two chunks belong to the same
--- execution. The caller has locked the streams and checked the fences.
+-- p_items lists the chunks to append, as indexes into the arrays of ff.append_frames. p_starts says
+-- at which frame each chunk begins. No two of these chunks belong to the same execution. The caller
+-- has locked the streams and checked the fences.
 drop function if exists ff._append_chunks;
 create function ff._append_chunks(
   p_partition_key   smallint,

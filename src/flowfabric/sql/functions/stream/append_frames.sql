@@ -2,8 +2,8 @@
 --
 -- A chunk consists of frames that one lease appends in one mode. The mode is `durable`, `summary`
 -- or `best_effort`. The payload of a summary frame is a JSON merge patch, which is applied to the
--- summary of the execution. Of the best-effort frames only the newest are kept, about as many as
--- arrive in twice the ttl (p_ttls).
+-- summary of the execution. Only the newest best-effort frames are kept: about as many as arrive in
+-- twice the ttl (p_ttls).
 --
 -- p_counts says how many frames each chunk has. The arrays of frames contain the frames of the
 -- first chunk, then the frames of the second chunk, and so on. Several chunks of one execution are

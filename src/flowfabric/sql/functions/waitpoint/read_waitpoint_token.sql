@@ -1,8 +1,8 @@
 -- Return the token of an open waitpoint, for an operator who has to send it again. Returns no row
 -- if the waitpoint is closed or unknown, or if its execution has ended.
 --
--- The token is the same as when the waitpoint was created. If the hmac key that signed this token
--- no longer verifies tokens, the current key signs a new token.
+-- The token is the same as when the waitpoint was created, unless the hmac key that signed it no
+-- longer verifies tokens. In that case the current key signs a new token.
 --
 -- Moves:    nothing
 -- Refuses:  WF246 no_signing_key · WF501 forbidden

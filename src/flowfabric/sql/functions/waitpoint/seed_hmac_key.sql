@@ -2,10 +2,9 @@
 -- several databases have the same key, they accept the same tokens. A program can call this
 -- function at every start.
 --
--- If a key with this name exists, nothing changes, and the answer is `already_seeded`. Otherwise,
--- if there is any key other than `k1`, the call is refused: use ff.rotate_hmac_key instead.
--- Otherwise the new key replaces `k1`, the key that the migration made. `k1` still verifies its
--- tokens for a day.
+-- If a key with this name exists, nothing changes, and the answer is `already_seeded`. If the only
+-- key is `k1`, which the migration made, the new key replaces it, and `k1` still verifies its
+-- tokens for a day. If there are other keys, the call is refused: use ff.rotate_hmac_key instead.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF413 rotation_conflict · WF501 forbidden

@@ -1,5 +1,5 @@
--- Create a webhook: a subscription whose events workers post to a URL. Returns the secret that
--- signs the posts of this webhook.
+-- Create a webhook: a subscription with a URL to which workers post its events. Returns the secret
+-- that signs these posts.
 --
 -- The database makes the secret and returns it once, so that no parameter and no log contains it. A
 -- second call with the same name and webhook id replaces the secret, because the caller may not

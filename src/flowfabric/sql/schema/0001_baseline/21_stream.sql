@@ -1,8 +1,8 @@
 -- Streams: the frames that an execution sends while it runs.
 --
 -- An execution has one stream, made by its first append. Frames are stored in chunks. A chunk is
--- one row. It has the frames of one mode that one append has sent. Ids (ms-seq) rise for the whole
--- life of the execution, even if the clock goes back.
+-- one row. All its frames have the same mode and come from one append. Ids (ms-seq) rise for the
+-- whole life of the execution, even if the clock goes back.
 --
 -- The row of the stream stops appends of ended leases. The first append of a lease locks the
 -- execution, and writes the lease into the row of the stream. Later appends lock only the row of
