@@ -201,7 +201,7 @@ class Allowed:
 
 
 class Blocked(Exception):
-    """The rules do not allow a call to this URL."""
+    """The allow-list or the rules for addresses do not allow a call to this URL."""
 
 
 def _entries(text: str) -> list[str]:

@@ -49,11 +49,11 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart: its columns, its line, and the labels of its axes.
+    """A chart: its columns, its horizontal line, and the labels of its axes.
 
-    `line` is the height of the line between the completed and the failed executions. `numbers` and
-    `times` are the labels: each is a place on its axis and a text. If the text of a time does not
-    fit, it is empty.
+    The line separates completed from failed executions, and `line` is its vertical coordinate.
+    `numbers` and `times` are the labels: each is a place on its axis and a text. If the text of a
+    time does not fit, it is empty.
     """
 
     step: timedelta

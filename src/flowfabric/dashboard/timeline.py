@@ -144,9 +144,9 @@ def critical_path(
 ) -> list[FlowMember]:
     """Return the members that decide when a flow ends, in the order in which they run.
 
-    The last member of the path has started and not ended. If there is no such member, it is the
-    started member that ended last. Before each member of the path comes its upstream member that
-    succeeded last. The path is empty if it would have fewer than two members.
+    The path ends with a member that has started and not ended. If all started members have ended,
+    the path ends with the latest of them. Before each member of the path comes the upstream member
+    that succeeded latest. The path is empty if it would have fewer than two members.
     """
     known = {one.id: one for one in members}
     before: dict[ExecutionId, FlowMember] = {}

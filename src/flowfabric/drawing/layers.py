@@ -820,9 +820,9 @@ def _chains(
 ) -> list[list[int]]:
     """Return the chains, the longest first.
 
-    A chain is a list of vertices (boxes and bends) that can be drawn as a straight column. Each
-    vertex has one link down, to the next vertex, and the next vertex has no other link up. A link
-    from a bend to a box counts only if the bend has no link to a bend in the same direction.
+    A chain is a list of vertices (boxes and bends) that can be drawn as a straight column, because
+    only one link joins each vertex to the next. Links between a bend and a box are ignored where the
+    bend has a link to another bend.
     """
 
     def following(vertex: int) -> int | None:

@@ -195,7 +195,7 @@ class DurableRun:
         return bool(self._failures)
 
     def now(self) -> datetime:
-        """Estimate the time of the database. The estimate is never ahead of the real time."""
+        """Estimate the time of the database. The estimate is never ahead of that time."""
         at, seen = self._time_seen
         return at + timedelta(seconds=monotonic() - seen)
 
@@ -250,7 +250,7 @@ class DurableRun:
             )
 
     def _begin_anything_new(self, name: str) -> None:
-        """Do nothing. A dry run overrides this to stop before an operation without a record."""
+        """Do nothing. A dry run overrides this, and stops before an operation that has no record."""
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
@@ -530,8 +530,8 @@ class DurableRun:
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
         """Hold an execution that took the old path of a patch, because the old path was removed.
 
-        Such an execution recorded the old path, or passed this point before the patch existed. An
-        execution that comes to this point for the first time records that there is no old path.
+        An execution took the old path if it recorded this, or if it passed this point before the
+        patch existed. All other executions take the new path.
         """
         journal, entry = await self._begin_patch(name, is_own)
         if entry.record is not None:

@@ -152,7 +152,7 @@ class Journal:
         """Begin the decision about a patch.
 
         The decision has no position of its own, because newer code can add it between two recorded
-        steps. If `may_precede` is true, newer code may also have added it directly before a patch
+        steps. If `may_precede` is true, the decision is also accepted directly before another patch
         that an earlier run took.
         """
         occurrence = self._occurrences.get(name, 0)

@@ -1,4 +1,7 @@
-"""The values of frames: text, bytes, or JSON by the type that the task declares."""
+"""Encodes and decodes the values of frames: text, bytes or JSON.
+
+A task can declare the type of its JSON values.
+"""
 
 from __future__ import annotations
 

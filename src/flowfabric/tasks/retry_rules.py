@@ -34,7 +34,7 @@ class Decision:
 
     @property
     def seconds(self) -> float | None:
-        """The seconds to wait by this process's clock; None if the error asks for no wait."""
+        """The seconds until the retry. None means that the retry policy decides about the delay."""
         if self.at is not None:
             return max((self.at - datetime.now(UTC)).total_seconds(), 0.0)
         return None if self.delay is None else self.delay.total_seconds()

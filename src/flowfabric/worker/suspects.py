@@ -111,7 +111,7 @@ class Suspects:
             self.turn_ended.set()
 
     def may_postpone(self, suspect: Claimed) -> bool:
-        """Count one more postponement, and tell whether it is allowed."""
+        """Tell whether `suspect` may be postponed once more. If so, count the postponement."""
         count = self._postpones.get(suspect.execution_id, 0) + 1
         if count > MAX_POSTPONES:
             return False

@@ -2,7 +2,7 @@
 -- signal is soon noticed.
 --
 -- Three reconcilers do this every few seconds. The token of an expired waitpoint is refused even
--- before the waitpoint is closed. A waitpoint that a wait has named no longer expires.
+-- before the waitpoint is closed. Once a wait has asked for a waitpoint, it can no longer expire.
 --
 -- Holds:   soon, within 60 s. A finding is a warning. It is an error after 10 min, but only if
 --          a worker is alive

@@ -2,10 +2,10 @@
 -- must not be stored: duplicate (with the id of the first execution), key_reused, busy, or invalid
 -- (key_partitions is outdated).
 --
--- The unique index guarantees that a key is used once. The call uses an advisory lock to find out,
--- without waiting, whether another transaction uses the key. So a batch never waits for one item.
--- Only an item that will store its key takes the lock. An item that finds its key in use takes no
--- lock, so concurrent repeats do not hinder each other.
+-- The unique index guarantees that a key is stored once. The call uses an advisory lock to find out,
+-- without waiting, whether another open transaction is storing the same key. So a batch never waits
+-- for one item. If the key of an item is stored already, the item takes no lock, so concurrent
+-- repeats do not hinder each other.
 --
 -- A key of scope `window` is free again when its window is over. A key of scope `unfinished` is
 -- free again when its execution has ended.

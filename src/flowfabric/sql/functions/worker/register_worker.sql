@@ -20,7 +20,7 @@
 -- Moves:    runnable blocked by route -> runnable eligible (T7), without an event
 -- Refuses:  WF001 invalid_input
 -- Locks:    the worker's own row, waiting up to 2 s; then executions, skipping locked ones
--- Repeat:   `refreshed`; the row is written again, without a second event
+-- Repeat:   `refreshed`; the row is written again, but no event is
 -- Rights:   app
 drop function if exists ff.register_worker;
 create function ff.register_worker(
