@@ -821,8 +821,8 @@ def _chains(
     """Return the chains, the longest first.
 
     A chain is a list of vertices (boxes and bends) that can be drawn as a straight column, because
-    only one link joins each vertex to the next. Links between a bend and a box are ignored where the
-    bend has a link to another bend.
+    only one link joins each vertex to the next. Links between a bend and a box are ignored where
+    the bend has a link to another bend.
     """
 
     def following(vertex: int) -> int | None:

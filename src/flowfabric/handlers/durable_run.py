@@ -250,7 +250,7 @@ class DurableRun:
             )
 
     def _begin_anything_new(self, name: str) -> None:
-        """Do nothing. A dry run overrides this, and stops before an operation that has no record."""
+        """Do nothing. A dry run overrides this: it stops before an operation that has no record."""
 
     async def record(
         self, entry: Entry, *, kind: StepKind | None = None, **facts: Any
