@@ -1,4 +1,4 @@
-"""Coroutines that share a task as long as they do not suspend, and never notice it."""
+"""Coroutines that share a task as long as they do not yield, and never notice it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Drives:
         self.tasks: dict[int, Any] = {}
         self.running: dict[int, asyncio.Task[None]] = {}
         self.slots = slots
-        self.driver = Driver(self._begin_next, on_task_kept=lambda has_suspended: self.start())
+        self.driver = Driver(self._begin_next, on_task_kept=lambda has_yielded: self.start())
         self.context = contextvars.copy_context()
 
     def start(self) -> None:
@@ -69,14 +69,14 @@ async def quick() -> str:
     return "done"
 
 
-async def suspends() -> str:
+async def yields() -> str:
     task = asyncio.current_task()
     await asyncio.sleep(0.001)
     assert asyncio.current_task() is task
     return "done"
 
 
-async def test_those_that_do_not_suspend_share_one_task():
+async def test_those_that_do_not_yield_share_one_task():
     made = count_tasks()
     drives = Drives(*[quick] * 100)
 
@@ -85,7 +85,7 @@ async def test_those_that_do_not_suspend_share_one_task():
     assert made() == 1
 
 
-async def test_one_that_suspends_keeps_its_task_and_the_rest_goes_on_in_another():
+async def test_one_that_yields_keeps_its_task_and_the_rest_goes_on_in_another():
     seen: list[str] = []
     go = asyncio.Event()
 
@@ -110,7 +110,7 @@ async def test_one_that_suspends_keeps_its_task_and_the_rest_goes_on_in_another(
     assert tasks[0] == tasks[1] != tasks[2] == tasks[3] != tasks[4]
 
 
-async def test_all_slots_can_be_taken_by_those_that_suspend():
+async def test_all_slots_can_be_taken_by_those_that_yield():
     now = most = 0
     full = asyncio.Event()
 
@@ -129,7 +129,7 @@ async def test_all_slots_can_be_taken_by_those_that_suspend():
     assert most == 10
 
 
-async def test_contextvars_of_one_reach_no_other_also_after_it_suspends():
+async def test_contextvars_of_one_reach_no_other_also_after_it_yields():
     async def sets() -> str:
         found = VAR.get()
         token = VAR.set("mine")
@@ -226,7 +226,7 @@ async def test_what_one_leaves_on_its_task_reaches_no_other(leave):
         return "left"
 
     KEPT.clear()
-    drives = Drives(leaves, suspends, quick, leaves, suspends, suspends)
+    drives = Drives(leaves, yields, quick, leaves, yields, yields)
 
     assert await drives.all_answers() == ["left", "done", "done", "left", "done", "done"]
     tasks = drives.tasks
@@ -261,17 +261,17 @@ async def test_timeouts_and_groups_work_and_reach_no_other(at_once):
             return "failed"
         return "not failed"
 
-    handlers = [runs_out_of_time, has_time, fails_in_a_group, suspends, has_time]
+    handlers = [runs_out_of_time, has_time, fails_in_a_group, yields, has_time]
 
     assert await Drives(*handlers).all_answers() == ["timeout", "done", "failed", "done", "done"]
     assert asyncio.current_task().cancelling() == 0
 
 
-async def test_cancelling_one_that_suspended_reaches_no_other():
+async def test_cancelling_one_that_yielded_reaches_no_other():
     async def waits() -> None:
         await asyncio.sleep(60)
 
-    drives = Drives(quick, waits, quick, waits, suspends)
+    drives = Drives(quick, waits, quick, waits, yields)
     drives.start()
     await eventually(lambda: not drives.waiting)
     drives.running[1].cancel()
@@ -329,12 +329,12 @@ async def test_a_driver_whose_task_was_cancelled_before_it_began_can_start_again
     assert await drives.all_answers() == ["done"]
 
 
-@pytest.mark.parametrize("has_suspended", [False, True])
-def test_a_keyboard_interrupt_ends_the_loop_and_starts_no_other(has_suspended):
+@pytest.mark.parametrize("has_yielded", [False, True])
+def test_a_keyboard_interrupt_ends_the_loop_and_starts_no_other(has_yielded):
     began: list[int] = []
 
     async def interrupts() -> None:
-        if has_suspended:
+        if has_yielded:
             await asyncio.sleep(0)
         raise KeyboardInterrupt
 
@@ -342,7 +342,7 @@ def test_a_keyboard_interrupt_ends_the_loop_and_starts_no_other(has_suspended):
         began.append(1)
 
     async def main() -> None:
-        handlers = [interrupts] if has_suspended else [interrupts, begins]
+        handlers = [interrupts] if has_yielded else [interrupts, begins]
         drives = Drives(*handlers)
         await drives.all_answers()
 
@@ -351,7 +351,7 @@ def test_a_keyboard_interrupt_ends_the_loop_and_starts_no_other(has_suspended):
     assert not began
 
 
-def test_a_loop_that_is_thrown_away_closes_the_coroutines_that_suspended():
+def test_a_loop_that_is_thrown_away_closes_the_coroutines_that_yielded():
     seen: list[str] = []
 
     async def waits() -> None:
@@ -402,7 +402,7 @@ async def test_a_factory_of_eager_tasks_changes_nothing():
     loop = asyncio.get_running_loop()
     loop.set_task_factory(asyncio.eager_task_factory)
     try:
-        assert await Drives(quick, suspends, quick).all_answers() == ["done"] * 3
+        assert await Drives(quick, yields, quick).all_answers() == ["done"] * 3
     finally:
         loop.set_task_factory(None)
 

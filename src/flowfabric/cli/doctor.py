@@ -48,8 +48,8 @@ async def doctor(
         None,
         "--since",
         metavar="CURSOR|TIME",
-        help="Check only executions that have events after this point: 10m, 2h or 7d ago, an ISO "
-        "time, or the cursor that the last run printed.",
+        help="Check only executions that have events after this point: an age such as 10m, 2h or "
+        "7d, an ISO time, or the cursor that the last run printed.",
         show_default=False,
     ),
     explained: str | None = typer.Option(

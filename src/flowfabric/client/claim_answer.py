@@ -21,9 +21,9 @@ def waits_of(
 ) -> Mapping[tuple[str, str], Sequence[float]]:
     """Return how many seconds executions waited from the submit to the first claim.
 
-    The result maps a task and a lane to the waits of their executions. Executions that were claimed
-    before are left out, because the answer of a claim does not say when they became ready again.
-    `lease_ttl` is the ttl that the claim used.
+    The result maps a task and a lane to the seconds of their executions. Executions that an earlier
+    claim leased are left out, because an answer does not say when they became ready again.
+    `lease_ttl` is the ttl of the claim.
     """
     waits: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in claimed:

@@ -151,8 +151,8 @@ def merge_pages(
     no next page).
 
     An item of `pages` has the rows of one partition, and the last id that was read in this
-    partition (None: all its rows were read). The merged page ends when it comes to one of these
-    last ids, because the partition of this id may have unread rows right after it.
+    partition (None: all its rows were read). The merged page has no row after the first of these
+    last ids, because the partition of that id may have unread rows right after it.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

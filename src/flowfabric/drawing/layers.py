@@ -146,7 +146,7 @@ def _moved(segment: Segment, x: float, y: float) -> Segment:
 def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
     """Return the connected components, in the order of their first boxes.
 
-    A connected component is a list of all boxes that wires connect with one another.
+    The boxes of a connected component are connected with one another by wires, and with no others.
     """
     parent = list(range(size))
 
@@ -169,8 +169,8 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 class _Component:
     """Places the boxes and the wires of one connected component.
 
-    A vertex is a number. The number of a box is its index in `members`. A bend, where a wire passes
-    through a layer, has a higher number.
+    A vertex is a box or a bend, given as a number. The number of a box is its index in `members`.
+    Bends, where a wire passes through a layer, have the numbers after those of the boxes.
     """
 
     all_sizes: Sequence[Size]

@@ -1,8 +1,8 @@
 """The HTTP API: `server(app)` is an ASGI application with all operations of the engine.
 
-Only this package and the programs of users import FastAPI. A route validates the request, calls the
-client once, and renders the answer. Each route declares the scope that it needs, or None for no
-scope. A route without this declaration raises an error at import.
+Only this package and the programs of users import FastAPI. An HTTP route validates the request,
+calls the client once, and renders the answer. Each HTTP route declares the scope that its callers
+need, or None for no scope. If this declaration is missing, the import raises an error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The ASGI application: routes, errors, middleware, and the objects that the routes share."""
+"""The ASGI application: HTTP routes, errors, middleware, and the objects that routes share."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ GROUPS = (
 
 
 class Backend:
-    """The objects that all routes share: the app, its tasks, and the way to recognise callers."""
+    """The objects that all HTTP routes share: the app, its tasks, and how to recognise callers."""
 
     def __init__(self, app: App, authenticate: Authenticate) -> None:
         self.app = app
@@ -152,7 +152,7 @@ class Backend:
 
 
 class Server(FastAPI):
-    """The ASGI application: it adds all routes, and a `Guard` around every request."""
+    """The ASGI application: it adds all HTTP routes, and a `Guard` around every request."""
 
     def __init__(self, backend: Backend, guard: dict[str, Any], *, closes_app: bool) -> None:
         @asynccontextmanager

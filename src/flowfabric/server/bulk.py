@@ -61,7 +61,10 @@ class RefusedOne(TypedDict):
 
 
 class Handled(TypedDict):
-    """How many executions were handled, by outcome. If `next` is true, more may be left."""
+    """Answer of a bulk act. `outcomes` counts the executions by the answer of the engine.
+
+    If `next` is true, there may be more matching executions.
+    """
 
     dry_run: bool
     handled: int

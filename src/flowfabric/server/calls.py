@@ -1,6 +1,6 @@
 """Functions of the engine over HTTP, for flowfabric's own clients: `App(url=…)` and `--url`.
 
-There is one route for each scope. `db/http_functions.py` says which scope each function needs.
+There is one HTTP route for each scope. `db/http_functions.py` says which scope each function needs.
 Namespace and actor come from the token, never from the request. No answer contains a lease.
 """
 
@@ -152,7 +152,7 @@ def _set_sender(found: dict[str, Any], who: str) -> None:
 def _name_gates(found: dict[str, Any], who: str) -> None:
     """Keep only the kind, the name and the key of each gate.
 
-    The callers of this route must not set the numbers of a limit.
+    So a caller over HTTP can name a limit, but cannot change its numbers.
     """
     found["gates"] = json.dumps(
         [

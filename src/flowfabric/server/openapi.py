@@ -78,7 +78,7 @@ def _complete(operation: dict[str, Any], method: str, route: GuardedRoute, shape
 
 
 def _refusal_statuses(operation: dict[str, Any], method: str, route: GuardedRoute) -> set[int]:
-    """Return the statuses with which a route can refuse a request.
+    """Return the statuses with which an HTTP route can refuse a request.
 
     Some statuses follow from the scope, the method and the parameters of the route. The route
     declares the others.

@@ -1,4 +1,4 @@
-"""Parameters that many routes share, and functions that find an execution or a flow by an id."""
+"""Parameters that many HTTP routes share, and functions that find an execution or a flow by id."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Routes that declare the scope of their callers and the largest body of a request.
+"""HTTP routes that declare the scope of their callers and the largest body of a request.
 
-Every route must declare a scope, or None for no scope. Otherwise its definition raises an error.
+Every HTTP route must declare a scope, or None for no scope. Otherwise its definition raises an
+error.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What a route declares: the scope that a caller needs, the largest body, and the answers.
+    """What an HTTP route declares: the scope of its callers, the largest body, and the answers.
 
     If the scope is None, the route is public, or it checks its callers itself.
     """
@@ -140,7 +141,7 @@ class Call:
 
 
 class GuardedRoute(APIRoute):
-    """A route that checks the caller and the body before the framework reads the request."""
+    """An HTTP route that checks the caller and the body before the framework reads the request."""
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         self.access = _access(endpoint)
@@ -182,14 +183,14 @@ def _access(endpoint: Callable[..., Any]) -> Access:
 
 
 class Routes:
-    """A group of routes. Every method that declares a route takes the scope as an argument."""
+    """A group of HTTP routes. Every method that declares a route takes the scope as an argument."""
 
     def __init__(self, tag: str) -> None:
         self._tag = tag
         self._made = APIRouter()
 
     def add_to(self, router: APIRouter) -> None:
-        """Add the routes to a router, in the order in which they were declared.
+        """Add the HTTP routes to a router, in the order in which they were declared.
 
         All servers of a process share the routes, because a route has no state and takes long to
         make.
@@ -230,7 +231,7 @@ class Routes:
         refuses: tuple[int, ...] = (),
         include_in_schema: bool = True,
     ) -> Callable[[_Endpoint], _Endpoint]:
-        """Declare a route.
+        """Declare an HTTP route.
 
         `answers` is the shape of its usual answer, which has the status `status_code`. `also` has
         the shapes of its other answers by status. `refuses` lists statuses with which the route

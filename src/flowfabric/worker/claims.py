@@ -160,28 +160,28 @@ class Claimer:
 
     def start_waiting(self) -> None:
         """Start the executions that wait for a slot, while slots are free."""
-        if not self._driver.is_running and self._start_suspending():
+        if not self._driver.is_running and self._start_yielding():
             self._driver.start()
 
-    def _start_suspending(self) -> bool:
+    def _start_yielding(self) -> bool:
         """Start the waiting executions, each in its own asyncio task.
 
-        Stop before an execution whose coroutine will probably not suspend. Return True after such
-        a stop, and False if no execution or no free slot is left.
+        Stop before an execution whose coroutine will probably not yield (see `driver.py`). Return
+        True after such a stop, and False if no execution or no free slot is left.
         """
         while self.waiting and self._runner.slots.free > 0:
-            if not self._runner.suspends(self.waiting[0]):
+            if not self._runner.yields(self.waiting[0]):
                 return True
             self._started += 1
             self._runner.start(self.waiting.popleft())
         return False
 
     def _begin_next(self, task: asyncio.Task[None]) -> tuple[Context, Step] | None:
-        """Begin the next execution whose coroutine will probably not suspend.
+        """Begin the next execution whose coroutine will probably not yield.
 
         Return its contextvars and its coroutine; None if nothing can begin.
         """
-        if self._stopping.is_set() or not self._start_suspending():
+        if self._stopping.is_set() or not self._start_yielding():
             return None
         if monotonic() - self._accepted_at > AHEAD_SECONDS:
             self._set_overdue_aside()
@@ -189,9 +189,9 @@ class Claimer:
         self._begun = self.waiting.popleft()
         return self._runner.begin(self._begun, task)
 
-    def _on_task_kept(self, has_suspended: bool) -> None:
-        if has_suspended and self._begun is not None:
-            self._runner.note_suspended(self._begun)
+    def _on_task_kept(self, has_yielded: bool) -> None:
+        if has_yielded and self._begun is not None:
+            self._runner.note_yielded(self._begun)
         if not self._stopping.is_set():
             self.start_waiting()
 

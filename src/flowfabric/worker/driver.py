@@ -1,7 +1,6 @@
-"""Runs coroutines one after another in one asyncio task, until one of them suspends.
+"""Runs coroutines one after another in one asyncio task, until one of them yields.
 
-Here, a coroutine suspends when it has to wait on the event loop. This does not suspend its
-execution.
+A coroutine yields when it waits for something and lets the event loop run other tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ BeginNext = Callable[["asyncio.Task[None]"], tuple[Context, Step] | None]
 class Driver:
     """Starts coroutines in one asyncio task, each with its own contextvars.
 
-    A coroutine that suspends keeps the task in which it began; the next coroutines run in a new
+    A coroutine that yields keeps the task in which it began; the next coroutines run in a new
     task. So every coroutine sees one task for its whole life. If a coroutine leaves a cancellation,
     a callback or a reference on its task, that task runs no other coroutine.
     """
@@ -41,7 +40,7 @@ class Driver:
     ) -> None:
         self._begin_next = begin_next
         # Called when the next coroutine needs another task. The argument says whether the last
-        # coroutine has suspended.
+        # coroutine has yielded.
         self._on_task_kept = on_task_kept
         self._slice_seconds = slice_seconds
         self._loop = asyncio.get_running_loop()
@@ -72,29 +71,29 @@ class Driver:
                     pass
                 except BaseException:
                     # The error ends this task, so another task must start the next coroutines.
-                    self._give_up_task(has_suspended=False)
+                    self._give_up_task(has_yielded=False)
                     raise
                 else:
-                    self._give_up_task(has_suspended=True)
+                    self._give_up_task(has_yielded=True)
                     await _resume(*begun, awaited)
                     return
                 if _fingerprint(task) != fingerprint:
-                    self._give_up_task(has_suspended=False)
+                    self._give_up_task(has_yielded=False)
                     return
                 if monotonic() > until:
                     try:
                         await asyncio.sleep(0)
                     except asyncio.CancelledError:
-                        self._give_up_task(has_suspended=False)
+                        self._give_up_task(has_yielded=False)
                         raise
                     until = monotonic() + self._slice_seconds
         finally:
             if self._task is task:
                 self._task = None
 
-    def _give_up_task(self, *, has_suspended: bool) -> None:
+    def _give_up_task(self, *, has_yielded: bool) -> None:
         self._task = None
-        self._on_task_kept(has_suspended)
+        self._on_task_kept(has_yielded)
 
 
 class _Task(asyncio.Task[None]):
@@ -130,7 +129,7 @@ def _fingerprint(task: _Task) -> tuple[object, ...]:
 
 @types.coroutine
 def _resume(own: Context, step: Step, awaited: Any) -> Generator[Any, Any, None]:
-    """Run the rest of a suspended coroutine in the task that awaits this generator."""
+    """Run the rest of a coroutine that has yielded, in the task that awaits this generator."""
     error: BaseException | None
     while True:
         value = error = None

@@ -52,7 +52,7 @@ from flowfabric.worker.threads import Threads
 
 # How long a handler may take to end after it was cancelled or asked to pause.
 UNWIND_SECONDS = 5.0
-# A handler that ends sooner than this, without suspending, needs no asyncio task of its own.
+# A handler that ends sooner than this, without yielding, needs no asyncio task of its own.
 QUICK_SECONDS = 0.0001
 
 
@@ -95,8 +95,8 @@ class Runner:
         self.contextvars = contextvars.copy_context()
         self.running: dict[Claimed, HandlerRun] = {}
         self.pace = Pace()
-        # Names of the tasks whose handlers have suspended.
-        self._suspending: set[str] = set()
+        # Names of the tasks whose handlers have yielded (see `driver.py`).
+        self._yielding: set[str] = set()
         # Runs plain handlers and plain steps.
         self.threads = Threads(concurrency, "flowfabric-task")
         self.slots = Slots(
@@ -136,15 +136,15 @@ class Runner:
         run.task = task
         return self.contextvars.copy(), self._run(run)
 
-    def suspends(self, claimed: Claimed) -> bool:
-        """Tell whether the coroutine of the handler will probably suspend (see `driver.py`).
+    def yields(self, claimed: Claimed) -> bool:
+        """Tell whether the coroutine of the handler will probably yield (see `driver.py`).
 
-        A coroutine that suspends needs its own asyncio task.
+        A coroutine that yields needs its own asyncio task.
         """
-        return claimed.task in self._suspending
+        return claimed.task in self._yielding
 
-    def note_suspended(self, claimed: Claimed) -> None:
-        self._suspending.add(claimed.task)
+    def note_yielded(self, claimed: Claimed) -> None:
+        self._yielding.add(claimed.task)
 
     def _make_run(self, claimed: Claimed) -> HandlerRun:
         run = self.running[claimed] = HandlerRun(claimed, self._tasks[claimed.task], self._services)
@@ -181,7 +181,7 @@ class Runner:
             ended_at = monotonic()
             self.pace.end(ended_at - started_at, ended_at)
             if ended_at - started_at < QUICK_SECONDS:
-                self._suspending.discard(claimed.task)
+                self._yielding.discard(claimed.task)
             del self.running[claimed]
             run.end()
             if run.is_pausing:

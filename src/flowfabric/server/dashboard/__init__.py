@@ -1,4 +1,4 @@
-"""The routes of the dashboard: pages for people, below `/dashboard`.
+"""The HTTP routes of the dashboard: pages for people, below `/dashboard`.
 
 The sign-in stores a token in a cookie, by which pages recognise the visitor. Forms that change
 something are accepted only from the dashboard's own origin. Most pages need the scope `read`, and

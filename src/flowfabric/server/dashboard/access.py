@@ -71,7 +71,7 @@ async def static(name: Id) -> Response:
 
 @routes.get(PREFIX + "/{rest:path}", Scope.READ, include_in_schema=False)
 async def unknown(rest: str) -> Response:
-    """Show a page that says that the address is unknown. No other route may come after this one."""
+    """Show a page that says that the address is unknown. No other HTTP route may come after it."""
     raise Problem(404, "unknown_path", "There is no such page.")
 
 

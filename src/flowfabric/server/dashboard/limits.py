@@ -59,9 +59,9 @@ async def lanes(call: CurrentCall, request: Request) -> Response:
 
 
 async def _changes(call: Call, lanes: Sequence[LaneTraffic]) -> dict[str, LaneInfo]:
-    """Return the first lanes that are not active, with who changed them and why.
+    """Return who stopped a lane, and why, for at most `STOPPED_SHOWN` stopped lanes.
 
-    Active lanes are left out, because a read of one lane counts all its executions.
+    The number is limited because each read of a lane counts the executions of the lane.
     """
     stopped = [lane for lane in lanes if lane.state != "active"][:STOPPED_SHOWN]
     return {one.lane: await call.client.lanes.get(one.lane) for one in stopped}

@@ -1,4 +1,4 @@
--- Unbind a login, so that it can use any namespace again.
+-- Remove the binding of a login to a namespace. A login that is not bound can use every namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden
