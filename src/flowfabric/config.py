@@ -192,8 +192,7 @@ def plain_url(url: str) -> str:
     """Return a URL without the driver of SQLAlchemy: `postgresql+asyncpg://…` becomes
     `postgresql://…`.
 
-    Refuse a URL that cannot be parsed safely, because a part of its password might be printed
-    later.
+    Refuse an unclear URL: a part of its password might be taken for another part, and printed.
     """
     scheme = _SCHEME.match(url)
     if scheme is None:

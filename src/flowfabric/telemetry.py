@@ -81,7 +81,7 @@ class Meter:
 
     Other code adds functions to `listeners`, `counters` and `observers`. After every operation, the
     meter calls each listener. `count` calls each counter with a number, such as the number of
-    frames sent. `observe` calls each observer with values, such as the wait times of one claim.
+    frames sent. `observe` calls each observer with values, such as the waiting times of one claim.
     """
 
     def __init__(self) -> None:

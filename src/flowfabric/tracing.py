@@ -59,7 +59,7 @@ def tracer() -> Tracer | None:
 
 
 def look() -> Tracer | None:
-    """Look for a tracer provider now. Return its tracer, or None if there is no provider."""
+    """Check for a tracer provider now. Return its tracer, or None if there is none."""
     global _tracer, _look_at
     provider = trace.get_tracer_provider()
     if not isinstance(provider, trace.ProxyTracerProvider | trace.NoOpTracerProvider):

@@ -16,6 +16,7 @@ from uuid import UUID
 import asyncpg
 import pytest
 
+from support.admission import Admission
 from support.factories import Engine
 
 from .test_plans import Meter, connected
@@ -253,6 +254,26 @@ async def test_why_reads_a_bounded_number_of_rows(small: Meter) -> None:
                 "worker_pkey": 10,
             }
         )
+
+
+async def test_a_plan_made_while_the_tables_were_empty_stays_good(bare: str) -> None:
+    """Each read counts executions in line or of waitpoints: there are none, among 20 000."""
+    async with connected(bare) as connection, connected(bare) as observer:
+        engine = Engine(connection)
+        await Admission(engine).quota("crm", concurrency=1)
+        await Admission(engine).budget(tokens=5)
+        reads = (
+            "select * from ff.list_gates(0::smallint, 'test', 'crm')",
+            "select * from ff.list_budgets(0::smallint, 'test')",
+            "select * from ff.count_waitpoints(0::smallint)",
+        )
+        for read in reads:
+            for _ in range(6):  # After five calls, Postgres keeps one plan.
+                await connection.fetch(read)
+        await settle(observer, 20_000, 0)
+        for read in reads:
+            _, work = await Meter(engine, observer).of(connection.fetch(read))
+            assert not work.whole.keys() & {"execution", "waitpoint"}, read
 
 
 @pytest.mark.slow

@@ -1087,7 +1087,7 @@ class App:
 
     @property
     def project(self) -> Path:
-        """The project folder. Its folder `.flowfabric/` holds the data of an embedded server."""
+        """The project folder. Its folder `.flowfabric/` contains the data of an embedded server."""
         return self._project or Path.cwd()
 
     async def prepare(self) -> None:
@@ -1158,9 +1158,8 @@ class App:
     async def close(self) -> None:
         """Close the connections of the running event loop.
 
-        Synchronous callers share a background loop. If only the background loop has connections
-        now, this call ends that loop, too. When no loop has connections any more, the embedded
-        server is released.
+        This also ends the background loop for synchronous callers, unless a third loop has
+        connections. When no loop has connections any more, the embedded server is released.
         """
         await self._close_here()
         background = self.portal.loop

@@ -217,8 +217,8 @@ async def endings_of(
 ) -> AsyncGenerator[Ending, None]:
     """Yield the ending of each execution as soon as it is known.
 
-    Pass `is_patient=False` if the caller has a timeout. A handler without a timeout can pause until
-    all executions have ended. It then gets all endings together.
+    If `is_patient` is true, a handler may instead pause until all executions have ended. It then
+    gets all endings together.
     """
     if (handler_run := current_run.get()) is not None:
         all_ = await handler_run.wait_for_ends(ids, len(ids), client) if is_patient else None
@@ -321,7 +321,7 @@ async def _cancel_rest(
     decided: Sequence[Ending],
     handler_run: HandlerRun | None,
 ) -> None:
-    """Cancel the runs that have not ended. If the handler starts again, it calls this again."""
+    """Cancel the runs that have not ended."""
     ended = {one.execution_id for one in decided}
     rest = [run.id.uuid for run in several if run.id.uuid not in ended]
     ended |= {one.execution_id for one in await _read(client, several, rest)}

@@ -1,7 +1,7 @@
 """Metrics of a worker for OpenTelemetry, with the same names as for Prometheus.
 
-They are recorded only if the program has set a meter provider before its worker starts. Only the
-ending `_total` of some names is missing here, because an exporter of OpenTelemetry adds it.
+They are recorded only if the program has set a meter provider before its worker starts. Some
+names lack the suffix `_total`, because an exporter of OpenTelemetry adds it.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ class Node(Generic[T_co]):
 
 
 class Join:
-    """The condition for a node to start: how many of several other nodes must have succeeded.
+    """How many of several nodes must have succeeded before another node may run.
 
     Create it with `all_of`, `any_of` or `quorum`, and pass it to `after`.
     """
@@ -139,7 +139,7 @@ After: TypeAlias = "Node[Any] | Join | Iterable[Node[Any] | Join]"
 
 
 def all_of(*nodes: Node[Any]) -> Join:
-    """Return a condition for `after`: all these nodes must have succeeded.
+    """Return a `Join` for `after`: all these nodes must have succeeded.
 
     `after=[a, b]` means the same.
     """
@@ -147,7 +147,7 @@ def all_of(*nodes: Node[Any]) -> Join:
 
 
 def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
-    """Return a condition for `after`: one of these nodes must have succeeded.
+    """Return a `Join` for `after`: one of these nodes must have succeeded.
 
     If `cancel_rest` is true, the remaining nodes are then cancelled, except nodes that are still
     needed elsewhere in the flow.
@@ -157,7 +157,7 @@ def any_of(*nodes: Node[Any], cancel_rest: bool = False) -> Join:
 
 
 def quorum(k: int, /, *nodes: Node[Any], cancel_rest: bool = False) -> Join:
-    """Return a condition for `after`: `k` of these nodes must have succeeded.
+    """Return a `Join` for `after`: `k` of these nodes must have succeeded.
 
     If `cancel_rest` is true, the remaining nodes are cancelled when `k` nodes have succeeded, or
     when fewer than `k` nodes can still succeed. Nodes that are still needed elsewhere in the flow

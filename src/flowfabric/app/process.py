@@ -1,4 +1,4 @@
-"""Share the connections, the heartbeat and the reconcilers between the workers of a process."""
+"""The workers of a process, with connections, a heartbeat and reconcilers for all of them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flowfabric.worker import Heartbeat, Hints, Lifespan, LoopWatch, Registratio
 
 
 class Process:
-    """The workers of one process, and what they share.
+    """The workers of one process, and what they have in common.
 
     All workers use the connection pool of the client, one connection for claims, and one connection
     for the heartbeat.
@@ -106,7 +106,7 @@ class Process:
         return worker
 
     async def close(self) -> None:
-        """Stop the workers, then the reconcilers, the heartbeat and the shared connection.
+        """Stop the workers, then the reconcilers and the heartbeat.
 
         Each worker finishes or releases its executions before it stops.
         """

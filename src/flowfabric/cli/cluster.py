@@ -31,9 +31,9 @@ def cluster_facts(cluster: Cluster) -> dict[str, object]:
 
 
 def cluster_lines(cluster: Cluster, *, with_functions: bool = False) -> Iterator[str]:
-    """Yield the shards of every node, and the functions that are not delegated to a node.
+    """Yield the shards of each cluster node, and the functions that are not delegated.
 
-    If `with_functions` is true, yield the shards and all functions.
+    If `with_functions` is true, yield all functions instead of only these.
     """
     yield from _table(("NODE", "SHARD", "PARTITIONS"), list(_shards(cluster)))
     yield ""
@@ -54,7 +54,7 @@ def cluster_lines(cluster: Cluster, *, with_functions: bool = False) -> Iterator
 
 
 def cluster_summary(cluster: Cluster) -> Iterator[str]:
-    """Yield a line for each node with its shards, and a line about the functions."""
+    """Yield the shards of each cluster node, and how many functions are delegated."""
     for node, shards in groupby(_shards(cluster), itemgetter(0)):
         listed = ", ".join(
             f"{shard} ({'partitions' if ' ' in partitions else 'partition'} {partitions})"
@@ -65,7 +65,7 @@ def cluster_summary(cluster: Cluster) -> Iterator[str]:
 
 
 def _shards(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
-    """Yield the node, the id and the partitions of each shard of ff.execution.
+    """Yield cluster node, id and partitions of each shard of ff.execution.
 
     Shards without a partition are left out.
     """

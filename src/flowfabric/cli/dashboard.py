@@ -51,7 +51,7 @@ async def open_dashboard(app: App, port: int = PORT) -> Dashboard | None:
         return None
 
     class Quiet(uvicorn.Server):  # type: ignore[name-defined,misc]
-        """A server that leaves the signals of the process to the command."""
+        """A server that does not react to Ctrl-C. The command does."""
 
         @contextmanager
         def capture_signals(self) -> Iterator[None]:

@@ -99,8 +99,8 @@ async def status(
 ) -> int:
     """Compare the schema of the database with this release. Exit code 1 if the two do not match.
 
-    For a distributed database, also show the shards and partitions of every node, the functions
-    that are not delegated, and the functions that `db distribute` has to set up again.
+    For a distributed database, also show the shards and partitions of every cluster node, the
+    functions that are not delegated, and the functions that `db distribute` has to set up again.
     """
     async with open_connection(database.address) as connection:
         found = await schema.status(connection)
@@ -170,7 +170,7 @@ def sql(
         "--from",
         min=0,
         metavar="N",
-        help="Leave out the schema steps 1 to N, if the database already has them. Default: 0, "
+        help="Leave out schema steps 1 to N, for a database that already has them. Default: 0, "
         "which prints all steps.",
         show_default=False,
     ),

@@ -49,7 +49,7 @@ async def doctor(
         "--since",
         metavar="CURSOR|TIME",
         help="Check only executions that have events after this point: an age such as 10m, 2h or "
-        "7d, an ISO time, or the cursor that the last run printed.",
+        "7d, an ISO time, or the cursor that doctor printed last.",
         show_default=False,
     ),
     explained: str | None = typer.Option(
@@ -73,9 +73,8 @@ async def doctor(
     pg_read_all_data and flowfabric_app. Each check is one query, so it sees a consistent snapshot,
     even while workers run.
 
-    For a distributed database, doctor also says which node has which shards and partitions. With
-    `-o json`, doctor also says for each function whether its calls run on the node of their
-    partition.
+    For a distributed database, doctor also shows the shards and partitions of every cluster node.
+    With `-o json`, doctor also says for each function whether it is delegated.
 
     Run it without --since every night, and with `--since CURSOR` as often as you like.
 

@@ -205,7 +205,7 @@ async def _find_either(client: FlowFabric, text: str) -> PartitionedId:
 
 
 def _head(texts: Sequence[str], id: ExecutionId) -> list[str]:
-    """Return a heading with the id if the user gave several ids, otherwise no line."""
+    """Return the id as a heading if the user gave several ids or `-`, otherwise nothing."""
     return [str(id.uuid)] if len(texts) > 1 or "-" in texts else []
 
 

@@ -265,7 +265,7 @@ async def retry_failed(
 def _print(
     printer: Printer, id: FlowId, action: str, outcome: str, members: int, **facts: Any
 ) -> None:
-    """Print the outcome for one flow, and the number of members that it is about."""
+    """Print the outcome of an action on one flow, with a number of members."""
     printer.record(
         {"id": id, "action": action, "outcome": outcome, **facts, "members": members},
         lambda: [f"{id.uuid}  {outcome.replace('_', ' ')}  {count_of(members, 'member')}"],
@@ -345,7 +345,7 @@ _MILDEST_FIRST = [
 
 
 def _is_refused(info: FlowInfo, summary: FlowSummary, cancel_policy: FlowCancelPolicy) -> bool:
-    """Return whether cancelling the flow would change nothing."""
+    """Return whether a cancel would be refused, because it would change nothing."""
     if summary.unfinished == 0:
         return summary.total > 0 or info.cancel_policy is not None
     return _MILDEST_FIRST.index(cancel_policy) <= _MILDEST_FIRST.index(info.cancel_policy)

@@ -55,9 +55,9 @@ PARTITION_OPTION = typer.Option(
 
 
 def complain_unreached(missing: Iterable[int], named: set[int] | None = None) -> None:
-    """Warn that the output is incomplete, because these partitions did not answer.
+    """Warn that the output is incomplete, because the partitions in `missing` did not answer.
 
-    `named` holds the partitions that an earlier warning named. They are not named again.
+    The warning does not name the partitions in `named` again. New ones are added to `named`.
     """
     new = sorted(set(missing) - (named or set()))
     if new:

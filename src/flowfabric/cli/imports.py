@@ -100,7 +100,7 @@ def _suggestion(module_name: str, attribute: str, known: list[str]) -> str:
 
 
 def print_traceback(error: BaseException, is_machinery: Callable[[TracebackType], bool]) -> None:
-    """Print a traceback without the leading frames for which `is_machinery` is true."""
+    """Print a traceback without the leading stack frames for which `is_machinery` is true."""
     trace = error.__traceback__
     while trace is not None and is_machinery(trace):
         trace = trace.tb_next
@@ -182,7 +182,7 @@ def _attribute(module: ModuleType, path: str) -> Any:
 def _tasks(module: ModuleType) -> dict[str, Task[..., Any, Any]]:
     """Return the tasks of a module by the names of their variables.
 
-    A task that no variable holds is listed by its own name.
+    A task without a variable is listed by its own name.
     """
     from flowfabric.app.app import App
     from flowfabric.app.task import Task

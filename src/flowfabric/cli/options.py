@@ -399,7 +399,7 @@ def exit_code(error: FlowFabricError) -> int:
 
 @contextmanager
 def failures_as_exit_codes() -> Iterator[None]:
-    """If the block raises an error, print it on stderr, and exit with the exit code for it."""
+    """If the `with` block raises an error, print it on stderr and exit with its exit code."""
     try:
         yield
     except InvalidInput as error:

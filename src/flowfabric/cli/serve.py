@@ -58,7 +58,7 @@ def serve(
         "--allow-host",
         metavar="A,B",
         help="Accept only requests with these Host headers. With --auth none, localhost is "
-        "accepted, too. Default: accept all, or only localhost with --auth none.",
+        "accepted, too. Default: only localhost with --auth none, otherwise all.",
         show_default=False,
     ),
     cors_origins: str | None = typer.Option(
@@ -104,7 +104,7 @@ def serve(
 
 
 def _run(served: Server, host: str, port: int, protocol: type[BoundedProtocol]) -> None:
-    """Run the server until a signal stops it."""
+    """Run the server until SIGTERM or SIGINT stops it."""
     import uvicorn
 
     config = uvicorn.Config(

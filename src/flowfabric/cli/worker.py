@@ -190,11 +190,11 @@ def _chosen(app: App, url: str | None, *, is_embedded: bool) -> Settings:
 
 
 class Signals:
-    """Handles the signals of a worker process.
+    """Handles signals of the operating system, such as SIGTERM, in a worker process.
 
     The first signal drains the worker. The second signal releases all executions immediately. The
-    third signal ends the process. The signal handlers of the event loop are not used, because they
-    cannot run while a task blocks the loop.
+    third signal ends the process. The signal handlers of asyncio are not used, because they cannot
+    run while user code occupies the event loop.
     """
 
     def __init__(
@@ -244,9 +244,9 @@ class Signals:
         self._loop.call_soon_threadsafe(self._release, signal.Signals(number).name)
 
     def _third(self, number: signal.Signals) -> Any:
-        """Return the handler for a third signal. This handler ends the process.
+        """Return the signal handler for a third signal. It ends the process.
 
-        If `at_once` was given, return a handler that ignores the signal. In that case the sender
+        If `at_once` was given, the signal handler ignores the signal. In that case the sender
         itself kills a process that does not end.
         """
         if self._at_once is not None:

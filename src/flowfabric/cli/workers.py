@@ -80,8 +80,8 @@ async def drain(
     """Ask a worker to finish the executions that it runs, and to end.
 
     The worker learns of the request with its next heartbeat, within 10 s by default. From that
-    moment it claims nothing more. It finishes within its drain timeout, and its process ends. If
-    something starts the process again, the new worker takes work as before.
+    moment it claims nothing more. Its process ends when its executions have finished, or when its
+    drain timeout is over. If something starts the process again, the new worker claims as before.
 
     Exit codes: 3: no such worker. 5: no database.
     """

@@ -78,9 +78,9 @@ class Scoped:
         return found[0].id if found else kind.of(0, uuid)
 
     async def _find_id(self, kind: type[Id], text: AnyId) -> Id:
-        """Return the whole id for a text. The text is a whole id, a UUID, or the end of a UUID.
+        """Return the whole id for a text: a whole id, a UUID, or the last digits of a UUID.
 
-        An end is searched among the newest executions or flows of each partition.
+        Last digits are searched among the newest executions or flows of each partition.
         """
         if isinstance(text, kind):
             return text

@@ -80,8 +80,7 @@ class Approvals(Scoped):
     ) -> Delivered:
         """Answer an approval as an operator, without a token.
 
-        The answer counts for `approver`. If `approver` is None, the answer counts for the approver
-        whose name is `actor`.
+        It counts as the answer of `approver` or, if that is None, of the approver named `actor`.
         """
         check_words(actor=actor)
         payload = encode_comment(comment)

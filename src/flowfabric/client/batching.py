@@ -125,7 +125,7 @@ class Batcher(Generic[Item, Answer]):
         self._flusher.add_done_callback(self._flushed)
 
     def _flushed(self, flusher: asyncio.Task[None]) -> None:
-        """If the task `flusher` has left items in the queue, start another task that sends them.
+        """If `flusher` has left items in the queue, start another asyncio task that sends them.
 
         Items are left if `flusher` was cancelled, for example by an event loop that closes.
         """

@@ -355,8 +355,8 @@ def _answer(row: Any, *, is_own: bool) -> UsageAnswer:
     """Build the answer to a report of usage from a row of the engine.
 
     `is_own` says that the client made the dedup key for this call alone. Then the outcome
-    `already_applied` means that the client has sent this call twice. The answer in this case is the
-    outcome of the first send, which was counted.
+    `already_applied` means that the client sent the call twice: return the outcome of the first
+    send.
     """
     detail = json.loads(row["detail"]) if row["detail"] else {}
     if is_own and row["outcome"] == "already_applied":

@@ -27,7 +27,7 @@ _NO_RIGHT = "42501"
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An engine function, with the SQL text of a call for each style of parameters."""
+    """An engine function, with the SQL text of a call for each style of placeholders."""
 
     function: Function
     by_position: str
@@ -78,12 +78,12 @@ class CallerConnection(ABC):
 
 
 class SyncConnection(CallerConnection):
-    """An adapter for a synchronous driver. Calls block the caller's thread."""
+    """An adapter for a synchronous driver. Calls run in the caller's thread."""
 
     is_async = False
 
     def transaction(self) -> AbstractContextManager[Any]:
-        """Return a context manager that runs its block in one transaction."""
+        """Return a context manager that runs its `with` block in one transaction."""
         block: AbstractContextManager[Any] = self._connection.begin()
         return block
 
@@ -101,7 +101,7 @@ class AsyncConnection(CallerConnection):
     is_async = True
 
     def transaction(self) -> AbstractAsyncContextManager[Any]:
-        """Return a context manager that runs its block in one transaction."""
+        """Return a context manager that runs its `async with` block in one transaction."""
         block: AbstractAsyncContextManager[Any] = self._connection.begin()
         return block
 
@@ -275,7 +275,7 @@ def recognise(via: Any, field: str = "via") -> SyncConnection | AsyncConnection:
 
 @contextmanager
 def converting_errors(operation: Operation, field: str = "via") -> Iterator[None]:
-    """Convert errors of the engine that the block raises to errors of flowfabric.
+    """Convert errors of the engine that the `with` block raises to errors of flowfabric.
 
     If the engine function or the right to call it is missing, raise SchemaMismatch. Other errors
     pass through unchanged.

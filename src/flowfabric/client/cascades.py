@@ -40,9 +40,8 @@ class Cascades:
     async def resolve(self, partition: int) -> None:
         """Propagate the pending ends of a partition, and cancel siblings that are no longer needed.
 
-        Each of these two steps can create work for the other step. The call repeats both steps
-        until nothing is left to do. It gives up if other transactions keep the remaining rows
-        locked; a reconciler then does the rest.
+        The call repeats both until nothing is left to do. If other transactions keep the remaining
+        rows locked, a reconciler does the rest.
         """
         pauses = iter(_PAUSES)
         try:

@@ -19,11 +19,10 @@ T = TypeVar("T")
 def waits_of(
     claimed: Iterable[Claimed], lease_ttl: timedelta
 ) -> Mapping[tuple[str, str], Sequence[float]]:
-    """Return how many seconds executions waited from the submit to the first claim.
+    """Return how many seconds passed from the submit of each execution to its first claim.
 
-    The result maps a task and a lane to the seconds of their executions. Executions that an earlier
-    claim leased are left out, because an answer does not say when they became ready again.
-    `lease_ttl` is the ttl of the claim.
+    The result maps a task and a lane to the seconds of their executions. Executions that were
+    claimed before are left out. `lease_ttl` is the ttl of the claim.
     """
     waits: dict[tuple[str, str], list[float]] = defaultdict(list)
     for one in claimed:

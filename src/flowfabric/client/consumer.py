@@ -191,8 +191,8 @@ class _Turn:
     async def make_room(self, count: int, page_size: int) -> None:
         """Store the position if too many events would come again after a crash.
 
-        The consumer calls this before it delivers a page of `count` events. The limit is
-        `page_size` events, for this page and the acknowledged events after the stored position.
+        These events are the acknowledged ones after the stored position, and the `count` events of
+        the next page. More than `page_size` are too many.
         """
         self._advance()
         if self._cursor is not None and self._count + count > page_size:
@@ -201,7 +201,10 @@ class _Turn:
                 await self.store()
 
     async def store(self) -> None:
-        """Store the position after the last acknowledged page. Wait if the database is down."""
+        """Store the position that follows the last acknowledged page.
+
+        Wait if the database is down.
+        """
         async with self._storing:
             cursor, count = self._cursor, self._count
             if cursor is None or self.is_lost:
@@ -256,7 +259,7 @@ class _Turn:
                 await self._subscriptions.release(self._name, self._holder_id, self._epoch)
 
     def _advance(self) -> bool:
-        """Move `_cursor` past all pages whose events are all acknowledged.
+        """Move the position past all pages whose events are all acknowledged.
 
         Return True if at least one of these pages had events.
         """

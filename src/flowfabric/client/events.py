@@ -277,9 +277,8 @@ async def listen_for_hints(session: Session, heard: Callable[[], None]) -> None:
 def _earliest(expired: list[CursorExpired], others: list[EventPage]) -> CursorExpired:
     """Return one error for all partitions whose events are gone.
 
-    The new error has the earliest time as `resume_from`. Two kinds of times are compared: the times
-    in the given errors, and the times of the events that the other partitions returned. A reader
-    that opens a new cursor at the earliest time misses no stored event.
+    Its `resume_from` is the earliest time in the given errors and in the events of the other
+    partitions. A reader that opens a new cursor at this time misses no stored event.
     """
     times = [error.resume_from for error in expired]
     times += [event.occurred_at for page in others for event in page.events]

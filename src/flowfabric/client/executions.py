@@ -332,7 +332,7 @@ class Executions(ExecutionReads, ExecutionOperations):
             pause *= 2
 
     def _observe_waits(self, claimed: Sequence[Claimed], lease_ttl: timedelta) -> None:
-        """Report to the metrics how long the executions of a claim have waited."""
+        """Report the seconds from `waits_of` to the metrics."""
         if (meter := self._database.meter).observers:
             for (task, lane), waits in waits_of(claimed, lease_ttl).items():
                 meter.observe("flowfabric_wait_seconds", waits, task=task, lane=lane)
@@ -403,9 +403,9 @@ class Executions(ExecutionReads, ExecutionOperations):
     ) -> list[int]:
         """Return the partitions to claim from, in the order in which to ask them.
 
-        The first ones are the partitions in which an earlier call of this claim has leased
-        executions. The partitions with work follow, the most urgent work first. If the query over
-        all partitions fails, return all partitions that can be reached, starting with a random one.
+        If an earlier call with this `claim_id` has leased executions, their partitions come first.
+        The partitions with work follow, the most urgent work first. If the query over all
+        partitions fails, return all partitions that can be reached, starting with a random one.
         """
         start = randrange(len(several))
         by_turn = [*several[start:], *several[:start]]
@@ -462,8 +462,8 @@ class Executions(ExecutionReads, ExecutionOperations):
         """Report that the handler of an execution is about to run.
 
         A worker whose claim has set `reports_starts` must call this for every execution whose
-        `crash_count` is not 0. If the process crashes after this call, the crash counts for this
-        execution. `alone` says that no other execution runs in the process.
+        `crash_count` is not 0. If the process crashes after this call, this execution is blamed.
+        `alone` says that no other execution runs in the process.
         """
         batcher = self._starts.get(claimed.partition_key)
         if batcher is None:

@@ -118,7 +118,7 @@ class FlowFabric:
         return self
 
     async def close(self) -> None:
-        """Send everything that is queued, end all waits, and close the connections."""
+        """Send everything that is queued, stop waiting for results, and close the connections."""
         for other in tuple(self._others.values()):
             await other.close()
         await self.streams.close()

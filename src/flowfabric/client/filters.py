@@ -73,7 +73,7 @@ _SYNONYMS = {
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """Conditions on executions. Ages count back from the time that is passed to `resolved`."""
+    """Conditions on executions. Ages (`age>2h`) count back from the time given to `resolved`."""
 
     states: tuple[PublicState, ...] | None = None
     lanes: tuple[str, ...] | None = None

@@ -101,12 +101,12 @@ class FlowReads(Scoped):
     """Operations that read flows and change nothing. `Flows` inherits them."""
 
     async def find(self, text: AnyId) -> FlowId:
-        """Return the whole id of a flow. `text` is its whole id, its UUID, or the end of its UUID.
+        """Return the whole id of a flow. `text` is this id, its UUID, or last digits of the UUID.
 
-        An end needs at least 8 digits. It is searched among the newest 10 000 flows of each
-        partition. If no flow has this end, the call raises FlowNotFound. If several flows have it,
-        the call raises InvalidInput; `matches` has their ids. For a whole id or a UUID, the call
-        returns a whole id even if there is no such flow.
+        Give at least 8 last digits. They are searched among the newest 10 000 flows of each
+        partition. If no flow matches, the call raises FlowNotFound. If several flows match, it
+        raises InvalidInput; `matches` has their ids. For a whole id or a UUID, the call returns a
+        whole id even if there is no such flow.
         """
         return await self._find_id(FlowId, text)
 

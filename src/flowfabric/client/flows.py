@@ -1,4 +1,4 @@
-"""Flows: submit a whole graph of executions, or build it step by step."""
+"""Flows: submit a whole graph of executions, or add its members and edges one by one."""
 
 from __future__ import annotations
 

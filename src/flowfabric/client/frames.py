@@ -142,7 +142,7 @@ class FrameQueue:
                 future.set_exception(error)
 
     def take(self) -> list[Chunk]:
-        """Return the next frames as chunks. Do not remove the frames from the queue."""
+        """Return the next frames as chunks. They stay in the queue until `stored` removes them."""
         with self._lock:
             taken: list[OutgoingFrame] = []
             size = 0
@@ -195,7 +195,7 @@ Hint = Callable[[str], Coroutine[Any, Any, None]]
 
 
 class FrameSender:
-    """Stores the frames that wait in the frame queues of all leases of a process."""
+    """Stores the frames in the frame queues of all leases of a process."""
 
     def __init__(self, store: Store, hint: Hint) -> None:
         self._store = store
@@ -218,7 +218,7 @@ class FrameSender:
         return queue
 
     def open_later(self, claimed: Claimed, opening: asyncio.Task[None]) -> None:
-        """Remember the task that makes the queue of a lease. `flush` waits for this task."""
+        """Remember the asyncio task that makes the queue of a lease. `flush` waits for it."""
         self._opening[claimed] = opening
         opening.add_done_callback(lambda _: self._opening.pop(claimed, None))
 

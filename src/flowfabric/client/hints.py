@@ -41,8 +41,7 @@ async def hint_routes(database: Database, partition: int, routes: Iterable[Route
 class RationedHint:
     """Sends hints on one channel in the background, at most one round every 10 ms.
 
-    Hints that come in between wait for the next round. Hints with equal texts are sent once in a
-    round.
+    Hints that come in between are sent in the next round, hints with equal texts only once.
     """
 
     INTERVAL = 0.01

@@ -78,10 +78,11 @@ class Lanes(Scoped):
     async def list(self, *, after: str | None = None, limit: int | None = None) -> list[LaneInfo]:
         """List the lanes with their states and depths, in byte order of their names.
 
-        If `after` is given, the list begins with the first name after it. The call counts all
-        partitions in one query. On a cluster, this query fails if a node is down. In that case
-        `traffic` still works. If the client is for all namespaces, each namespace has entries of
-        its own.
+        If `after` is given, the list begins with the first name after it. If the client is for all
+        namespaces, a name is listed once for each namespace that has it.
+
+        One query reads all partitions. On a cluster, it fails if a node is down; `traffic` still
+        works then.
         """
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int)):
             raise InvalidInput(field="limit", problem="must be a whole number, 0 or more")

@@ -48,7 +48,7 @@ class ExecutionOperations(Scoped):
     """Operations on one execution, in any state.
 
     After a lost connection, the client sends the operation again. If this could have a second
-    effect, the operation changes only one version of the execution: `if_version` or, if that is
+    effect, the operation applies to one version of the execution only: `if_version` or, if that is
     None, the version that the client read before the first send.
     """
 
@@ -286,9 +286,10 @@ class ExecutionOperations(Scoped):
         *,
         until: datetime | None = None,
     ) -> datetime | None:
-        """Delay a running execution by `delay` or until `until`, and give up its lease.
+        """Give back a running execution, delayed by `delay` or until `until`.
 
-        After the delay, the next claim continues the same attempt. Return the end of the delay.
+        After the delay, the next claim continues the same attempt. Return the time at which the
+        delay is over.
         """
         if until is not None and until.tzinfo is None:
             raise InvalidInput(field="until", problem="must be a datetime with a time zone")
@@ -297,7 +298,7 @@ class ExecutionOperations(Scoped):
         return found
 
     async def wait_for_newer_code(self, claimed: Claimed, step: str) -> bool:
-        """Give up the lease of a running execution, so that a worker with newer code can take it.
+        """Give back a running execution, so that a worker with newer code can claim it.
 
         Call this if the code of this worker does not know the recorded step `step`. The execution
         is delayed for some seconds.
@@ -325,7 +326,7 @@ class ExecutionOperations(Scoped):
         )
 
     async def wait_children(self, claimed: Claimed) -> None:
-        """Give up the lease of a running execution that must wait for its dependencies.
+        """Give back a running execution that must wait for its dependencies.
 
         The call itself does not wait. When the dependencies are satisfied, the next claim continues
         the same attempt.
@@ -335,7 +336,7 @@ class ExecutionOperations(Scoped):
     async def wait_for_runs(
         self, claimed: Claimed, targets: Sequence[ExecutionId], k: int | None = None
     ) -> int:
-        """Give up the lease of a running execution that must wait for other executions.
+        """Give back a running execution that must wait for other executions.
 
         The execution is not claimed until `k` of the executions in `targets` have ended (default:
         all of them). The next claim then continues the same attempt. The call itself does not wait.
@@ -369,8 +370,8 @@ class ExecutionOperations(Scoped):
     ) -> int:
         """Begin the next generation of a running execution: new arguments and an empty journal.
 
-        The call gives up the lease; the next claim runs the new generation. Return the number of
-        the new generation.
+        The call gives the execution back; the next claim runs the new generation. Return the number
+        of the new generation.
         """
         row = await self._fenced(
             functions.CONTINUE_EXECUTION,
@@ -457,13 +458,13 @@ async def apply_once(
 ) -> Steered:
     """Apply an operation to one version of an execution, so that sending it twice has one effect.
 
-    If `if_version` is given, the operation applies to that version only. If it is None, the call
-    reads the current version, and sends the operation for this version. If the execution has
-    changed before the operation arrives, the call reads the new version and tries again.
+    If `if_version` is None, the call reads the current version, and sends the operation for this
+    version. If the execution has changed before the operation arrives, the call reads the new
+    version and tries again.
 
-    There is no further try if the change came from this call: an earlier send has arrived, and only
-    its answer was lost. The call checks this by the event of the change. It is the event of this
-    call if its kind is one of `kinds`, its actor is `actor`, and its details contain `wrote`.
+    The call does not try again if an earlier send made the change, and only its answer was lost.
+    Then the event of the change has one of `kinds` and the actor `actor`, and its details contain
+    `wrote`.
     """
     where = address(id, namespace)
 

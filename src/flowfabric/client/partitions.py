@@ -150,9 +150,9 @@ def merge_pages(
     Return the rows of the merged page, and the id after which the next page begins (None: there is
     no next page).
 
-    An item of `pages` has the rows of one partition, and the last id that was read in this
-    partition (None: all its rows were read). The merged page has no row after the first of these
-    last ids, because the partition of that id may have unread rows right after it.
+    An item of `pages` has the rows of one partition, and the last id that was read there (None: all
+    rows were read). A row that comes after any of these ids is left out: the partition of that id
+    may have unread rows that come earlier.
     """
     ends = [end for _, end in pages if end is not None]
     rows = [row for page, _ in pages for row in page]

@@ -247,7 +247,7 @@ class Quotas(Scoped):
     ) -> None:
         """Give back a slot that `check_admission` took. A repeat changes nothing.
 
-        If `is_unused` is true, the slot was never used. It then no longer counts as a start.
+        `is_unused` says that the slot was never used, so that it does not count as a start.
         """
         check_limit_name("quota", quota)
         await self._database.call(

@@ -182,12 +182,12 @@ class ExecutionReads(Scoped):
     """Operations that read executions or set their tags."""
 
     async def find(self, text: AnyId) -> ExecutionId:
-        """Return the whole id of an execution, given its whole id, its UUID, or the end of its
-        UUID.
+        """Return the whole id of an execution, given its whole id, its UUID, or the last
+        digits of its UUID.
 
-        The end needs at least 8 digits. It is looked up among the newest 10 000 executions of each
-        partition. Raises ExecutionNotFound if no execution has this end, and InvalidInput if
-        several do. A whole id or a UUID is returned even if there is no such execution.
+        At least 8 digits are needed. They are looked up among the newest 10 000 executions of each
+        partition. Raises ExecutionNotFound if no execution matches, and InvalidInput if several
+        do. A whole id or a UUID is returned even if there is no such execution.
         """
         return await self._find_id(ExecutionId, text)
 

@@ -82,8 +82,7 @@ async def handle_everywhere(
 ) -> Pass:
     """Run one batch of a reconciler in the given partition, or in each partition if none is given.
 
-    If none is given and there are several, only partitions with due work of the kind `due` get a
-    call. If a call fails, the error is logged, and its partition is skipped for a while.
+    Among several partitions, skip those known to have no due work, and those that failed recently.
     """
     if partition is None and len(partitions := await database.partitions.all()) > 1:
         return await _handle_each(database, statement, due, partitions, limit)

@@ -36,8 +36,8 @@ MAX_NEXT = 1000
 class Declaration:
     """One schedule as an app declares it.
 
-    Each firing stores a copy of `submission` under a new id. An `every` rule counts its interval
-    from the anchor of the rule, or from the first declaration if the anchor is None.
+    Each firing stores a copy of `submission` under a new id. If an `every` rule has no anchor,
+    `Schedules.declare` chooses one.
     """
 
     name: str
@@ -232,8 +232,8 @@ class Schedules:
     ) -> Declared:
         """Declare the schedules of an app.
 
-        Pass the `generation` of an earlier answer to declare the same schedules again. The call
-        then does not undo what other workers have declared in the meantime.
+        To declare the same schedules again, pass the `generation` that the first call returned.
+        Then the call does not undo what other workers have declared since.
         """
         space = self._own(namespace)
         check_name("app", app)
@@ -329,10 +329,10 @@ class Schedules:
         declarations: Sequence[Declaration],
         now: datetime,
     ) -> list[datetime | None]:
-        """Return the anchor of each rule: the instant from which an `every` rule counts.
+        """Return the anchor of each rule.
 
-        If an `every` rule has no anchor, return the stored anchor of its schedule. If there is no
-        such schedule yet, or if its interval has changed, return `now`.
+        If an `every` rule has none, use the stored anchor of its schedule. If the schedule is new,
+        or if its interval has changed, use `now`.
         """
         if all(one.rule.every is None or one.rule.anchor is not None for one in declarations):
             return [one.rule.anchor for one in declarations]

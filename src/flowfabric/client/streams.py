@@ -68,7 +68,7 @@ class StreamPage(NamedTuple):
 
 
 class Tail:
-    """One reader of one stream: its position, and the items that it has not taken yet."""
+    """One reader of one stream: its position, and the items to give to it next."""
 
     __slots__ = (
         "after",

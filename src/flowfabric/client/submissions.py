@@ -283,8 +283,7 @@ def _json(value: Any) -> str:
 
 
 def _column(values: list[T], nothing: T | None = None) -> list[T] | None:
-    """Return the array for one argument. If all items have the same value, return an array of this
-    one value, or None if this value is the default."""
+    """Return `values`. If all are equal, return only the first, or None if it equals `nothing`."""
     first = values[0]
     if values.count(first) < len(values):
         return values

@@ -84,10 +84,7 @@ class VersionAnswer:
 
 
 def answer_versions(versions: Iterable[VersionInfo]) -> list[VersionAnswer]:
-    """Decide for each code version whether its workers can be switched off.
-
-    The decision considers all tasks that have this code version.
-    """
+    """Decide for each code version of each namespace whether its workers can be switched off."""
     groups: dict[tuple[str, str], list[VersionInfo]] = {}
     for one in versions:
         groups.setdefault((one.namespace, one.code_version), []).append(one)

@@ -30,7 +30,7 @@ class EndedError:
 class Ended(Generic[T_co]):
     """How an execution ended. T is the type of its result.
 
-    `arguments` holds the arguments by name, decoded to the types that the task declares. If one
+    `arguments` contains the arguments by name, decoded to the types that the task declares. If one
     argument does not fit its type, all are plain JSON. `result` is set if the execution succeeded.
     Otherwise, `error` is its last failure, if any. `reason` says why an execution was cancelled.
     """

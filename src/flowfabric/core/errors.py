@@ -209,7 +209,7 @@ class InvalidToken(InvalidInput, name="invalid_token"):
 
 
 class TokenExpired(InvalidInput, name="token_expired"):
-    """The key that signed the token was retired. Ask for a new link."""
+    """The key that signed the token was retired. Ask for a new token."""
 
 
 class NotFound(FlowFabricError):
@@ -403,7 +403,7 @@ class LaneClosed(Refused, code="WF202", name="lane_closed"):
 
 
 class ReadOnlyServer(Refused, code="WF203", name="read_only_server"):
-    """This server is a standby; connect to the primary."""
+    """This database server is a standby; connect to the primary."""
 
 
 class ExecutionTerminal(Refused, code="WF204", name="already_terminal"):
@@ -527,7 +527,7 @@ class StreamStalled(Refused):
 
 
 class StreamGap(Conflict, code="WF414", name="gap"):
-    """Frames are missing between the stored frames of this lease and the frames of this call."""
+    """Frames are missing between the last stored frame of this lease and the frames to append."""
 
 
 class LimitReached(Refused, code="WF220", name="limit_reached"):
@@ -635,7 +635,7 @@ class StepEdited(SchemaMismatch):
 
 
 class UnsupportedServer(SchemaError):
-    """The server is not a PostgreSQL version that this release supports."""
+    """This release does not support this PostgreSQL server."""
 
 
 class MigrationFailed(SchemaError):

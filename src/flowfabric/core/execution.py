@@ -188,7 +188,7 @@ class Alike(Sequence[Submission]):
     """Submissions that have no key and differ only in id and payload.
 
     Ids and payloads are kept in two lists, because making one object per submission costs time.
-    `shared` holds all other fields, including the partition. An item of `uuids` may be text.
+    `shared` contains all other fields, including the partition. An item of `uuids` may be text.
     """
 
     shared: Submission
@@ -293,7 +293,7 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why an attempt failed. `reason` is one short line; `detail` helps to debug.
+    """Why an attempt failed. `reason` is short; `detail` helps to debug.
 
     A retry waits for `retry_delay` or until `retry_at`. If neither is set, the policy decides how
     long it waits.
@@ -549,7 +549,7 @@ class ExecutionSummary:
 class ExecutionFilter:
     """The executions to list or to count. A field that is None does not filter.
 
-    `worker_instance_id` is the worker that holds the lease. An execution must have all `tags`. In
+    `worker_instance_id` is the worker that has the lease. An execution must have all `tags`. In
     `tasks`, * matches any text and ? matches one character. `key` is an idempotency key. `error` is
     the type of the latest failure, with or without its module.
     """
@@ -606,7 +606,7 @@ class ExecutionPage:
     """One page of a list of executions, newest first.
 
     A page may be short or empty although more executions follow: only the last page has no cursor.
-    `missing` holds the partitions that could not be reached.
+    `missing` names the partitions that could not be reached.
     """
 
     executions: list[ExecutionSummary]
@@ -623,7 +623,7 @@ class IdPage:
     """One page of ids, ascending.
 
     `cursor` is the id after which the next page begins; it is None on the last page. `missing`
-    holds the partitions that could not be reached.
+    names the partitions that could not be reached.
     """
 
     ids: list[ExecutionId]
@@ -635,7 +635,7 @@ class IdPage:
 class ExecutionCount:
     """A number of executions. It is exact unless `is_more` or `missing` is set.
 
-    `missing` holds the partitions that could not be reached.
+    `missing` names the partitions that could not be reached.
     """
 
     number: int
@@ -667,7 +667,7 @@ class FailureGroup:
 class FailureGroups:
     """Groups of failures, the largest first.
 
-    `seen` is the number of failures in these groups and in groups beyond the limit. `is_more` means
+    `seen` counts the failures of all groups, even of groups that are not listed. `is_more` means
     that there may be older failures that were not read. `missing` names the partitions that could
     not be reached.
     """
@@ -724,7 +724,7 @@ class AttemptInfo:
     def trace(self, *, is_whole: bool = True) -> str:
         """Return the traceback of the failure, or '' if there is none.
 
-        If `is_whole` is false, the lines of flowfabric's own code are left out.
+        If `is_whole` is false, flowfabric's own code is left out.
         """
         return trace_of(self.failure_detail, is_whole=is_whole)
 

@@ -72,8 +72,8 @@ _ENDED = frozenset({FlowState.COMPLETED, FlowState.FAILED, FlowState.CANCELLED})
 
 @dataclass(frozen=True, slots=True)
 class EdgeGroupPolicy:
-    """How many edges of a group must be satisfied (`kind` and `k`). `on_satisfied` says whether
-    the other upstream members are then cancelled or run on."""
+    """How many edges of a group must be satisfied (`kind` and `k`). Once the group is satisfied,
+    `on_satisfied` decides whether the other upstream members are cancelled or run on."""
 
     kind: GroupPolicy = GroupPolicy.ALL_OF
     k: int | None = None
@@ -338,11 +338,7 @@ def _sorted(names: Sequence[str], edges: Iterable[Edge]) -> list[int]:
 def _cycle(
     names: Sequence[str], downstreams: Sequence[Sequence[int]], waits: Sequence[int]
 ) -> CycleDetected:
-    """Return the error that shows one cycle.
-
-    Every node that could not be sorted waits for another node that could not be sorted. So a walk
-    upstream comes to some node twice. The nodes between the two visits are a cycle.
-    """
+    """Return the error that shows one cycle among the nodes that could not be sorted."""
     upstream: dict[int, int] = {}
     for index, others in enumerate(downstreams):
         if waits[index]:
@@ -475,7 +471,7 @@ class FlowListed:
 class FlowPage:
     """One page of a list of flows.
 
-    `after` is the id after which the next page begins; it is None on the last page. `missing` holds
+    `after` is the id after which the next page begins; it is None on the last page. `missing` names
     the partitions that could not be reached.
     """
 
@@ -530,7 +526,7 @@ class FlowMember:
 
 @dataclass(frozen=True, slots=True)
 class FlowSummary:
-    """The progress of a flow, counted from its members."""
+    """The state of a flow, and how many of its members are in each state."""
 
     id: FlowId
     state: FlowState
@@ -560,7 +556,7 @@ class FlowInput:
     """The result of one upstream member, as an input of a downstream member.
 
     `is_counted` marks an input whose edge was satisfied when its edge group was decided. The inputs
-    with this mark are the same in all attempts of this member.
+    with this mark are the same in all attempts of the downstream member.
     """
 
     execution_id: ExecutionId

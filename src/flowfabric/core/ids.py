@@ -110,7 +110,7 @@ def as_uuid(uuid: UUID | str) -> UUID:
 
 
 def is_suffix(text: str) -> bool:
-    """Return whether a text can be the end of a UUID: 8 to 31 digits, not counting hyphens."""
+    """Return whether a text can be the last 8 to 31 digits of a UUID, not counting hyphens."""
     digits = len(text.replace("-", ""))
     return _SUFFIX.fullmatch(text) is not None and MIN_SUFFIX <= digits < 32
 
@@ -183,11 +183,7 @@ def _tail_for(head: bytes, tail: int, partition: int, partitions: int) -> int:
 
 
 def _before(crc: int) -> int:
-    """Return the checksum that becomes `crc` when two zero bytes are appended.
-
-    The XOR of this checksum and the checksum of some data gives the two bytes to append to the
-    data, so that its checksum becomes `crc`.
-    """
+    """Return the checksum that becomes `crc` when two zero bytes are appended to the data."""
     return _BEFORE_HIGH[crc >> 8] ^ _BEFORE_LOW[crc & 0xFF]
 
 
@@ -349,10 +345,9 @@ def _mint_many_in(ticks: range, partition: int, partitions: int) -> list[UUID | 
 
 @cache
 def _added_by_counter() -> list[int]:
-    """Return a table: what each value of the counter adds to the checksum of a UUIDv7.
+    """Return, for each counter, what it and the version add (XOR) to the checksum of a UUIDv7.
 
-    A checksum is first computed with zeros in place of the version and the counter. The XOR of that
-    checksum and an entry of the table is the checksum of the UUID with its version and counter.
+    The last two bytes of the UUID are not part of this checksum.
     """
     return [crc_hqx((0x7000 | counter).to_bytes(2) + bytes(6), 0) for counter in range(1 << 12)]
 

@@ -56,7 +56,7 @@ class _Root:
 def find_problem(document: Any, value: Any) -> str | None:
     """Say where a value does not fit the schema, and why. Return None if the value fits.
 
-    Only the keywords about types, choices, properties, items and limits are checked here. All other
+    Only the keywords about types, choices, properties, items and bounds are checked here. All other
     keywords, such as `pattern` and `format`, are ignored.
     """
     found = _problem(document, value, _Root(document), "", 0)

@@ -10,7 +10,7 @@ NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
 
 
 class NotFinite(ValueError):
-    """A text contains NaN or an infinite number, which are not JSON. `path` holds the names and
+    """A text contains NaN or an infinite number, which are not JSON. `path` contains the names and
     list indexes that lead to the number.
     """
 

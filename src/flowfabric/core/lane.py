@@ -62,7 +62,7 @@ class LaneOptions:
 class LaneTraffic:
     """The traffic of one lane.
 
-    These counts may be too low if their flag is set: `waiting` (`is_more_waiting`), `in_line`
+    A count may be too low if the flag in brackets is set: `waiting` (`is_more_waiting`), `in_line`
     (`is_more_in_line`), `delayed` and `active` (`is_more_timed`). `submitted`, `completed`,
     `retried` and `failed` are counts over the last `seconds`.
     """
@@ -95,7 +95,7 @@ def joined_traffic(parts: Sequence[LaneTraffic], is_incomplete: bool = False) ->
     """Add up the traffic of one lane in several partitions.
 
     Counts over a shorter time are scaled up to the longest time. `is_incomplete` means that a
-    partition is missing, so the sums may be too low.
+    partition is missing, so the counts may be too low.
     """
     first, seconds = parts[0], max(part.seconds for part in parts)
     running: Counter[str] = Counter()

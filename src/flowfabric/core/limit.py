@@ -370,7 +370,7 @@ def amount_text(dimension: str, amount: int | None) -> str:
 def dimensions(_what: str, /, **amounts: object) -> dict[str, int]:
     """Check amounts, and return them by dimension as whole numbers. Money is in millionths.
 
-    An amount that is None is left out. `_what` is the first part of the field that an error names.
+    An amount that is None is left out. An error names the field as `_what`, a dot and a dimension.
     """
     found: dict[str, int] = {}
     for name, amount in amounts.items():

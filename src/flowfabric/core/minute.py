@@ -48,7 +48,7 @@ class Counted:
 
 
 def together(parts: Iterable[Counted]) -> Counted:
-    """Add up several counts. The sum gets the start, lane, task and kind of the first count."""
+    """Add up several records. The result has the time, lane, task and kind of the first."""
     found = list(parts)
     sketch: Counter[int] = Counter()
     for one in found:

@@ -66,7 +66,7 @@ class GateInfo:
     changed_at: datetime | None
 
     def plus(self, other: GateInfo) -> GateInfo:
-        """Return the sum of this record and the record of the same gate in another partition.
+        """Return this record, with the counts of the same gate in another partition added.
 
         `opens_at` is the earlier of the two times.
         """

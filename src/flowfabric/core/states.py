@@ -152,7 +152,7 @@ class LaneState(StrEnum):
 
 
 class KeyScope(StrEnum):
-    """How long an idempotency key is valid: for its window, or until its execution ends."""
+    """How long an idempotency key is valid: for a fixed time, or until its execution ends."""
 
     WINDOW = "window"
     UNFINISHED = "unfinished"

@@ -83,7 +83,7 @@ class Frame(Generic[T_co]):
     """One frame of a stream.
 
     `data` is the text, the bytes or the JSON value that was sent. `text` is the payload as text.
-    `id` rises with every frame of the execution. Pass it as `since` to continue after this frame.
+    `id` rises with every frame of the execution. To read on after this frame, pass it as `since`.
     """
 
     id: str
@@ -138,12 +138,12 @@ class Summary:
 
 
 def format_id(position: Position) -> str:
-    """Return a position as the id of a frame."""
+    """Return the id that consists of a time and a number: `1731844800000-0`."""
     return f"{position[0]}-{position[1]}"
 
 
 def parse_id(id: str | None, field: str = "since") -> Position:
-    """Return the position that a frame id stands for. The id None stands for the beginning."""
+    """Return the time and the number in the id of a frame, or (0, 0) for None."""
     if id is None:
         return START
     if not isinstance(id, str) or (match := _ID.fullmatch(id)) is None:

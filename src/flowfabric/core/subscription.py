@@ -107,7 +107,7 @@ class EventFilter:
 class SubscriptionLease:
     """The answer to a consumer that wants to lease a subscription.
 
-    The outcome is `leased`, `busy` (another consumer has the lease) or `unknown` (there is no such
+    `outcome` is `leased`, `busy` (another consumer has the lease) or `unknown` (there is no such
     subscription). `cursor_text` is the position; only `leased` has one.
     """
 

@@ -1,7 +1,7 @@
 """Draws how many executions ended over time: completed ones above a line, failed ones below it.
 
-All positions and sizes are percentages of the drawing, so that it fits every screen and its text is
-never stretched. A table under the drawing has the exact numbers.
+All coordinates and sizes are percentages of the drawing, so that it fits every screen and its text
+is never stretched. A table under the drawing has the exact numbers.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _BETWEEN_TIMES = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the chart: the executions that ended in one step of time, drawn as two bars."""
+    """One column of the chart: the executions that ended in one span of time, drawn as two bars."""
 
     starts_at: datetime
     completed: int
@@ -52,7 +52,7 @@ class Chart:
     """A chart: its columns, its horizontal line, and the labels of its axes.
 
     The line separates completed from failed executions, and `line` is its vertical coordinate.
-    `numbers` and `times` are the labels: each is a place on its axis and a text. If the text of a
+    `numbers` and `times` are the labels: each is a coordinate and a text. If the text of a
     time does not fit, it is empty.
     """
 

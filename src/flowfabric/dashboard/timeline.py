@@ -191,7 +191,7 @@ class Stretch:
 
 
 def draw_gantt(members: Sequence[FlowMember], begin: datetime, now: datetime) -> list[Stretch]:
-    """Return the row of each member of a flow. Members that started first come first.
+    """Return the rows of the drawing of a flow, one for each member, in the order of their start.
 
     All rows have the same scale.
     """

@@ -1,7 +1,7 @@
 """Distribute a database over the nodes of a Citus cluster.
 
-A run checks everything first. Then it does the steps that are left, in a fixed order. If a run was
-killed, the next run finishes the work.
+`distribute` checks all conditions first. Then it does the remaining steps in a fixed order. If a
+call was killed, the next call finishes the work.
 """
 
 from __future__ import annotations

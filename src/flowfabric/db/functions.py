@@ -25,7 +25,7 @@ class Statement:
         """Return the arguments in the order of the statement; raise TypeError if one is missing or
         unknown.
 
-        No argument has a default here: a call must pass every argument that this file lists.
+        A call must pass every argument of the statement, even if the engine has a default for it.
         """
         if len(given) == len(self.arguments):
             try:

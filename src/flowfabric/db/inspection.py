@@ -112,7 +112,7 @@ def together(texts: Iterable[str]) -> str:
 def narrowed(text: str) -> str:
     """Return the query for some executions only: $1 is their partition, and $2 lists their ids.
 
-    Each limited table is read once, even if the query uses the table several times.
+    Each table of executions is read once, even if the query uses the table several times.
     """
     names = sorted(set(_OWNED.findall(text)))
     tables: dict[str, str] = {}

@@ -1,8 +1,8 @@
-"""Keeps connections of a pool between calls, so that the next call gets one without a wait.
+"""Keeps connections of a pool between calls, so that the next call gets one at once.
 
-The driver uses separate asyncio tasks to take a connection from its pool and to give it back. A
-kept connection needs no tasks, which saves 28 µs of processor time and four turns of the event loop
-in each call.
+The driver uses asyncio tasks to take a connection from its pool and to give it back. With kept
+connections, each call saves these asyncio tasks: 28 µs of processor time, and four iterations of
+the event loop.
 """
 
 from __future__ import annotations

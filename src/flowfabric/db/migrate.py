@@ -713,7 +713,7 @@ async def _register_again(connection: Connection, library: Library, report: Repo
 
 
 async def _begin_generations(connection: Connection, report: Report) -> None:
-    """Begin a generation of events in each partition for which ff.event_generation names no node.
+    """Begin a generation of events in each partition without a node_id in ff.event_generation.
 
     Such partitions may exist after a manual change, for example.
     """
@@ -774,7 +774,7 @@ async def in_transaction(
 ) -> None:
     """Run all statements in one transaction.
 
-    If another session holds a lock that a statement needs, try again a few times.
+    If another session has a lock that a statement needs, try again a few times.
     """
     for tries_left in reversed(range(LOCK_TRIES)):
         label, text = "settings", ""
@@ -855,7 +855,7 @@ def _failure(
 
 @asynccontextmanager
 async def alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock during the block, and let names resolve in pg_catalog only."""
+    """Lock out other migrations during the block, and let names resolve in pg_catalog only."""
     async with _own_path(connection), _alone(connection, report):
         yield
 
@@ -878,11 +878,10 @@ async def _own_path(connection: Connection) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _alone(connection: Connection, report: Report) -> AsyncIterator[None]:
-    """Hold the migration lock during the block.
+    """Lock out other migrations during the block.
 
-    If another session has the lock, try again and again to get it. Do not wait for the lock in one
-    statement: the statement would keep a snapshot open, and a `create index concurrently` would
-    wait for this snapshot.
+    If another session has the lock, try again and again to get it. A single statement that waits
+    for the lock would keep a snapshot open, and block a `create index concurrently`.
     """
     is_reported = False
     while not await connection.fetchval("select pg_try_advisory_lock($1)", MIGRATION_LOCK):

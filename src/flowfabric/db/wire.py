@@ -1,7 +1,7 @@
 """Arguments and rows as JSON, for calls of the engine over HTTP.
 
 A value of a type that JSON does not have becomes an object with one field, such as {"uuid": "…"}.
-Such an object is never data, because the engine takes and returns JSON documents as texts.
+No other value becomes an object, because the engine takes and returns JSON documents as texts.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ _FIELD = re.compile(r"(Holds|Reads|Remedy):\s+(.*)")
 
 
 class Reads(StrEnum):
-    """What a check reads. This decides whether the check can be limited to some executions."""
+    """What a check reads. This decides whether the check can be narrowed to some executions."""
 
     EXECUTIONS = "executions"
     DATABASE = "the database"
-    """Cannot be limited, but is always cheap: the check uses an index."""
+    """Cannot be narrowed, but is always cheap: the check uses an index."""
     EVERYTHING = "everything"
-    """Cannot be limited and is slow. The check runs only if all executions are examined."""
+    """Cannot be narrowed and is slow. The check runs only if all executions are examined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

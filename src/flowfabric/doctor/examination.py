@@ -109,7 +109,7 @@ async def examine(
 
 
 async def judge_executions(connection: Connection, scope: Scope) -> list[Verdict]:
-    """Check the executions in `scope`, with all invariants that can be limited to executions."""
+    """Check the executions in `scope`, with all invariants that read only executions."""
     checks = {check.name: check for check in invariants() if check.reads is Reads.EXECUTIONS}
     text = at_most(narrowed(together(check.text for check in checks.values())), MOST_FINDINGS + 1)
     found: dict[str, list[Finding]] = {name: [] for name in checks}
@@ -233,7 +233,7 @@ async def _scope(
 async def _cursors(connection: Connection, since: str | datetime, partitions: range) -> list[str]:
     """Return for each partition the cursor from which to read its events.
 
-    If `since` is a cursor that does not contain a partition, the partition is read from its start.
+    If `since` is a cursor without one of the partitions, all events of this partition are read.
     """
     given = split_cursor(since, len(partitions)) if isinstance(since, str) else {}
     moment = _LONG_AGO if isinstance(since, str) else since

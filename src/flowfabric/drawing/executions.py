@@ -159,8 +159,8 @@ def step_facts(step: StepRecord, *, is_whole: bool) -> dict[str, Any]:
 def trace_lines(attempt: AttemptInfo, *, is_whole: bool) -> list[str]:
     """Return a title line and the traceback of a failed attempt.
 
-    If `is_whole` is true, the traceback has all frames, otherwise only frames of user code. If the
-    attempt has no traceback, return no lines.
+    If `is_whole` is false, the lines of flowfabric's own code are left out. If the attempt has no
+    traceback, return no lines.
     """
     if not (trace := attempt.trace(is_whole=is_whole)):
         return []
@@ -173,8 +173,8 @@ class ExecutionDetails:
     """Draws everything about one execution, as plain data or as lines of text.
 
     Payload, result and long step values are shown in full only if `with_payload` is set. Secrets
-    are never shown. In the text, the trace of the last failure has all frames only if `with_trace`
-    is set, otherwise only the frames of user code.
+    are never shown. The traceback in the text has the lines of flowfabric's own code only if
+    `with_trace` is set.
     """
 
     info: ExecutionInfo
@@ -283,9 +283,9 @@ class ExecutionDetails:
                     yield from (("", line or " ") for line in body_text(body).splitlines())
 
     def _child_lines(self, now: datetime, screen: Screen) -> list[str]:
-        """Return a table of the newest children. If there are no children, return no lines.
+        """Return a text to add to the section's title, then a table of the newest children.
 
-        The first line is the end of the section's title, not a part of the table.
+        If there are no children, return no lines.
         """
         if not self.children:
             return []
@@ -340,9 +340,9 @@ _EVENT_COLUMNS: list[Column[Event]] = [
 def _last(
     records: Sequence[_Record], number: int, columns: Sequence[Column[_Record]], screen: Screen
 ) -> list[str]:
-    """Return a table of the last `number` records. If there are no records, return no lines.
+    """Return a text to add to the section's title, then a table of the last `number` records.
 
-    The first line is the end of the section's title, not a part of the table.
+    If there are no records, return no lines.
     """
     if not records:
         return []

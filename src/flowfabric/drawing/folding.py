@@ -1,7 +1,7 @@
 """Folds the picture of a flow: draws several similar boxes as one box.
 
 First, many boxes with the same task and the same neighbours become one box. If the picture is still
-too large, branches of the same shape are folded, then long chains, then whole stages.
+too large, parts of the flow with the same shape are folded, then long chains, then whole stages.
 """
 
 from __future__ import annotations
@@ -157,8 +157,8 @@ def _siblings(picture: Picture) -> list[Hashable]:
 def _branches(picture: Picture) -> list[Hashable]:
     """Return a key for every box.
 
-    Boxes have the same key if they have the same task, and if the branches above and below them
-    look the same.
+    Boxes have the same key if they have the same task, and what is above and below them has the
+    same shape.
     """
     ups, downs = neighbours(picture)
     order = topological(ups, downs)
@@ -177,7 +177,7 @@ def _branches(picture: Picture) -> list[Hashable]:
 
 
 def _rows(picture: Picture) -> list[Hashable]:
-    """Return a key for every box. All boxes between the two ends of a chain have the same key.
+    """Return a key for every box. The boxes of a chain, without its two ends, have the same key.
 
     In a chain, every box except the first has exactly one upstream, and every box except the last
     has exactly one downstream.
@@ -194,10 +194,9 @@ def _rows(picture: Picture) -> list[Hashable]:
 
 
 def _stages(picture: Picture) -> list[Hashable]:
-    """Return a key for every box: its stage and its task.
+    """Return a key for every box: its stage, with its task if there are few stages and few tasks.
 
-    The stage is the number that `depths` returns. If there are many of these numbers, several of
-    them are one stage. With many stages or many tasks, the key is the stage alone.
+    The stage is the number that `depths` returns. In a deep picture, several numbers are one stage.
     """
     stages = _stages_alone(picture)
     # With many stages, one key covers several stages. Boxes with this key may wait for each other.

@@ -1,22 +1,12 @@
-"""Computes where the boxes and the lines of a drawing go, in layers, after Sugiyama.
+"""Computes where the boxes and the lines of a drawing go, after Sugiyama.
 
-These words have a fixed meaning here:
+A layer is a row of boxes. Every line leads down, from a box to a box in a lower layer. The code
+uses these words:
 
-- layer: a row of boxes at the same height. Each box is in a layer below all its upstreams.
-- wire: a line from an upstream box to a downstream box.
-- bend: a point where a wire passes through a layer on its way to a lower layer.
+- wire: a line between two boxes.
+- bend: a point where a wire passes through a layer.
 - vertex: a box or a bend.
-- link: the part of a wire from one layer to the next. It joins two vertices.
 - joint: the point above a box where the wires of one edge group meet.
-- trunk: the bends that several wires share.
-- block: vertices of consecutive layers, linked one to the next, with the same x coordinate.
-
-First, the vertices of each layer are sorted so that few wires cross. Then their x coordinates are
-computed in two ways: from blocks (after Brandes and Köpf), and with the links as springs. The
-result with the straighter wires is used. For very large graphs, only the springs are computed.
-
-Several wires share their bends if they all start at the same box, or all end at the same joint. So
-a wide fan looks like a trunk with branches.
 """
 
 from __future__ import annotations
@@ -53,7 +43,7 @@ _SWEEPS = 40
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a box. `head` is the height of the room for joints above the box."""
+    """The size of a box. The space above it, where its lines meet, is `head` high."""
 
     width: float
     height: float
@@ -62,10 +52,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """A line to place, from an upstream box to a downstream box.
-
-    The line ends `port` to the right of the middle of the downstream box.
-    """
+    """A line from an upstream box to a downstream box. `port` moves its lower end to the right."""
 
     upstream: int
     downstream: int
@@ -81,10 +68,9 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The part of one or more wires from one layer to the next.
+    """A part of one or more wires, from one layer to the next.
 
-    It leads from `start` down to `end`. It moves sideways only between the heights `bend_from` and
-    `bend_to`, which are between the two layers.
+    It moves sideways only between the heights `bend_from` and `bend_to`.
     """
 
     start: Point
@@ -96,10 +82,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the boxes and lines of a drawing go, as `arrange` computes it.
+    """Where the boxes and lines of a drawing go.
 
-    `boxes` contains the middle of the upper edge of each box. `layers` contains the number of the
-    layer of each box, counted from 0 in each connected component.
+    `boxes` contains the middle of each box's upper edge. `layers` contains the layer of each box,
+    counted from 0 in each connected component.
     """
 
     width: float
@@ -144,10 +130,7 @@ def _moved(segment: Segment, x: float, y: float) -> Segment:
 
 
 def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
-    """Return the connected components, in the order of their first boxes.
-
-    The boxes of a connected component are connected with one another by wires, and with no others.
-    """
+    """Return the boxes of each connected component of the graph."""
     parent = list(range(size))
 
     def find(index: int) -> int:
@@ -167,10 +150,9 @@ def _components(size: int, wires: Sequence[Wire]) -> list[list[int]]:
 
 @dataclass(slots=True)
 class _Component:
-    """Places the boxes and the wires of one connected component.
+    """Computes the layout of one connected component of the graph.
 
-    A vertex is a box or a bend, given as a number. The number of a box is its index in `members`.
-    Bends, where a wire passes through a layer, have the numbers after those of the boxes.
+    Its vertices have numbers: first the boxes, in the order of `members`, then the bends of wires.
     """
 
     all_sizes: Sequence[Size]
@@ -210,14 +192,13 @@ class _Component:
 
     @property
     def _bends(self) -> int:
-        """The lowest number of a vertex that is a bend. Vertices with lower numbers are boxes."""
+        """The number of the first bend. All lower numbers are boxes."""
         return len(self.sizes)
 
     def _bend(self) -> None:
         """Give every wire a bend in each layer between its two boxes.
 
-        A wire shares its bends either with all wires from the same box, or with all wires to the
-        same joint, whichever are more.
+        Wires from the same box, or to the same joint, can use the same bends.
         """
         layer = self.layer
         out: dict[int, int] = defaultdict(int)
@@ -254,7 +235,7 @@ class _Component:
         )
 
     def _order(self) -> None:
-        """Sort the vertices (boxes and bends) of each layer so that few wires cross."""
+        """Sort each layer so that few wires cross."""
         self.rows = _first_order(self.layer, self.ups, self.downs)
         links = sum(map(len, self.downs))
         sweeps = max(4, min(24, _EFFORT // (links + len(self.widths) + 1)))
@@ -263,7 +244,7 @@ class _Component:
     def _drawn(self, xs: list[float]) -> Layout:
         left = min(x - width / 2 for x, width in zip(xs, self.widths, strict=True))
         right = max(x + width / 2 for x, width in zip(xs, self.widths, strict=True))
-        # A trunk at the edge needs the width of a line.
+        # A bend at the edge needs the width of a line.
         left, right = min(left, min(xs) - 2), max(right, max(xs) + 2)
         xs = [x - left for x in xs]
         heads = [0.0] * len(self.rows)
@@ -297,11 +278,7 @@ class _Component:
     def _segments(
         self, xs: list[float], tops: list[float], heads: list[float], heights: list[float]
     ) -> list[Segment]:
-        """Return the segments of all wires. Wires with common bends share segments.
-
-        A segment leads from one layer down to the next. It ends at a box, at the joint above a box,
-        or at a bend. A bend is at the lower edge of its layer.
-        """
+        """Return the segments of all wires. Several wires can have a segment in common."""
         carried: dict[tuple[int, int, float], list[int]] = defaultdict(list)
         for way, (_, _, wire, index) in zip(self.ways, self.wires, strict=True):
             for a, b in pairwise(way):
@@ -329,10 +306,7 @@ class _Component:
 
 
 def _layered(size: int, links: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the number of the layer of every box.
-
-    A box is below all its upstreams, and near the boxes at the other ends of its lines.
-    """
+    """Return the layer of every box. A box is below all its upstreams."""
     ups: list[list[int]] = [[] for _ in range(size)]
     downs: list[list[int]] = [[] for _ in range(size)]
     for a, b in dict.fromkeys(links):
@@ -371,10 +345,7 @@ def _narrowed(
     ups: Sequence[Sequence[int]],
     downs: Sequence[Sequence[int]],
 ) -> list[int]:
-    """Limit the number of boxes in a layer: move surplus boxes to lower layers.
-
-    The boxes with the longest paths below them stay where they are.
-    """
+    """Limit the number of boxes in a layer: move surplus boxes to lower layers."""
     most = max(WIDEST_LAYER, ceil(1.1 * sqrt(len(layer))))
     filled: dict[int, int] = defaultdict(int)
     for number in layer:
@@ -401,10 +372,7 @@ def _narrowed(
 def _first_order(
     layer: Sequence[int], ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]]
 ) -> list[list[int]]:
-    """Return the vertices of every layer, in the order in which a depth-first walk meets them.
-
-    The walk starts at the boxes without upstreams.
-    """
+    """Return the vertices of every layer, in the order of a depth-first search."""
     rows: list[list[int]] = [[] for _ in range(max(layer) + 1)]
     seen = [False] * len(layer)
     roots = [vertex for vertex in range(len(layer)) if not ups[vertex]]
@@ -426,11 +394,7 @@ def _uncrossed(
     downs: Sequence[Sequence[int]],
     sweeps: int,
 ) -> list[list[int]]:
-    """Sort the vertices of each layer again and again, and return the order with fewest crossings.
-
-    A sweep goes through all layers, down or up, and sorts each (`_by_medians`). Unless the graph is
-    very large, the sweep then swaps neighbours (`_swap`).
-    """
+    """Sort all layers several times, and return the order in which the fewest wires cross."""
     best, fewest = [list(row) for row in rows], _all_crossings(rows, downs)
     stale = 0
     position = [0] * len(ups)
@@ -463,12 +427,7 @@ def _number(row: Sequence[int], position: list[int]) -> None:
 def _by_medians(
     row: list[int], sides: Sequence[Sequence[int]], position: list[int], turn: int
 ) -> None:
-    """Sort the vertices of a layer by the median position of their neighbours.
-
-    `sides` lists the neighbours of each vertex, either those in the layer above or those in the
-    layer below. A vertex without neighbours stays where it is. If two medians are equal, the mean
-    decides. If the means are equal, too, the order stays (`turn` 1) or is reversed (`turn` -1).
-    """
+    """Sort the vertices of a layer by the median position of their neighbours (`sides`)."""
     keys: dict[int, tuple[float, float, int]] = {}
     for vertex in row:
         if sides[vertex]:
@@ -490,7 +449,7 @@ def _swap(
     downs: Sequence[Sequence[int]],
     position: list[int],
 ) -> None:
-    """Swap vertices that are side by side in a layer, if that removes crossings."""
+    """Swap vertices that are side by side in a layer, if fewer wires cross then."""
     for _ in range(4):
         is_better = False
         for row in rows:
@@ -519,7 +478,7 @@ def _swap(
 def _crossings(left: Sequence[int], right: Sequence[int]) -> int:
     """Count how often the lines of two vertices cross.
 
-    `left` and `right` are the sorted positions at which the lines of each vertex end.
+    `left` and `right` are the sorted positions of the other ends of these lines.
     """
     found = passed = 0
     for end in left:
@@ -555,10 +514,7 @@ def _coordinates(
 ) -> list[float]:
     """Return the x coordinate of every vertex, after Brandes and Köpf.
 
-    The drawing is placed four times: from the top and from the bottom, each time from the left and
-    from the right. Two of the results are shifted to the left edge of the narrowest result, two to
-    its right edge. Each vertex then gets the mean of the two middle ones of its four coordinates.
-    The boxes of a layer do not overlap in any of the four results, nor in the mean.
+    It is computed from each corner of the drawing, and the two middle values are averaged.
     """
     conflicts = _conflicts(rows, ups, bends)
     found: list[list[float]] = []
@@ -587,10 +543,9 @@ def _coordinates(
 def _conflicts(
     rows: Sequence[Sequence[int]], ups: Sequence[Sequence[int]], bends: int
 ) -> set[tuple[int, int]]:
-    """Return the links that cross a link between two bends.
+    """Return the pairs of vertices that `_align` must not put below each other.
 
-    A link joins vertices (boxes or bends) of two neighbouring layers. `_align` does not put the two
-    vertices of a returned link below each other, so that long lines stay straight.
+    The line between them crosses a long line, which is to stay straight.
     """
     found = set()
     for upper, lower in pairwise(rows):
@@ -617,13 +572,7 @@ def _align(
     sides: Sequence[Sequence[int]],
     conflicts: set[tuple[int, int]],
 ) -> list[int]:
-    """Group the vertices into blocks, and return the block of every vertex.
-
-    The vertices of a block get the same x coordinate. A vertex joins the block of its median
-    neighbour: the middle one of its neighbours (`sides`) in the previous row. The link between the
-    two must not be in `conflicts`, and must not cross a link by which another vertex has joined a
-    block. Otherwise the vertex begins a block of its own.
-    """
+    """Put the vertices into columns. Return, for each vertex, the first vertex of its column."""
     size = len(sides)
     root = list(range(size))
     position = [0] * size
@@ -655,10 +604,7 @@ def _compact(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return the x coordinate of every vertex. `root` is the block of each vertex.
-
-    The blocks are pushed to the left as far as possible, then to the right where there is room.
-    """
+    """Return the x coordinate of every vertex. `root` is the column of each vertex."""
     after: dict[int, dict[int, float]] = defaultdict(dict)
     before: dict[int, dict[int, float]] = defaultdict(dict)
     for row in rows:
@@ -679,10 +625,7 @@ def _compact(
 
 
 def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list[int]:
-    """Sort the blocks so that every block comes after all blocks to its left.
-
-    A block is a group of vertices with the same x coordinate.
-    """
+    """Sort columns (`blocks`) so that each comes after all columns to its left."""
     order: list[int] = []
     seen: dict[int, bool] = {}
     for block in blocks:
@@ -701,10 +644,7 @@ def _in_turn(blocks: Iterable[int], before: dict[int, dict[int, float]]) -> list
 
 
 def _packed(row: Sequence[int], widths: Sequence[float], bends: int) -> list[float]:
-    """Return x coordinates for the vertices of one layer.
-
-    The first coordinate is 0, and the gaps between the vertices are as small as allowed.
-    """
+    """Return the x coordinates of one layer, beginning with 0, with the smallest allowed gaps."""
     found = [0.0]
     for left, right in pairwise(row):
         apart = (widths[left] + widths[right]) / 2 + _gap(left, right, bends)
@@ -719,10 +659,7 @@ def _relaxed(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return the x coordinate of every vertex.
-
-    The links between two layers act like springs, which pull their vertices below each other.
-    """
+    """Return the x coordinate of every vertex, computed as if the wires were springs."""
     xs = [0.0] * len(widths)
     packed = [_packed(row, widths, bends) for row in rows]
     for row, offsets in zip(rows, packed, strict=True):
@@ -779,10 +716,7 @@ def _unbent(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return new x coordinates, which make chains as straight as the vertices beside them allow.
-
-    A chain is a list of boxes and bends that can be drawn as a straight column.
-    """
+    """Return new x coordinates, which make long lines straight where there is room."""
     xs = list(xs)
     spot = {vertex: (row, at) for row in rows for at, vertex in enumerate(row)}
 
@@ -818,12 +752,7 @@ def _unbent(
 def _chains(
     ups: Sequence[Sequence[int]], downs: Sequence[Sequence[int]], bends: int
 ) -> list[list[int]]:
-    """Return the chains, the longest first.
-
-    A chain is a list of vertices (boxes and bends) that can be drawn as a straight column, because
-    only one link joins each vertex to the next. Links between a bend and a box are ignored where
-    the bend has a link to another bend.
-    """
+    """Return lists of vertices that can be drawn as straight columns, the longest first."""
 
     def following(vertex: int) -> int | None:
         its = downs[vertex]
@@ -847,7 +776,7 @@ def _chains(
 
 
 def _sway(xs: Sequence[float], ups: Sequence[Sequence[int]]) -> float:
-    """Return how crooked the lines are. Each sideways move counts, and a longer one counts more."""
+    """Return a number that says how crooked the lines are."""
     found = 0.0
     for vertex, its in enumerate(ups):
         for up in its:
@@ -864,11 +793,7 @@ def _straightened(
     widths: Sequence[float],
     bends: int,
 ) -> list[float]:
-    """Return new x coordinates: each vertex moves to the middle below its upstreams.
-
-    A vertex without upstreams moves to the middle above its downstreams. If a move would be longer
-    than 10 (`_NUDGE`), the vertex stays.
-    """
+    """Return new x coordinates, which make lines straight that are almost straight."""
     xs = list(xs)
     for row in (*rows, rows[0]):
         for at, vertex in enumerate(row):

@@ -66,9 +66,8 @@ NAMED = 5
 class Box:
     """A node, or several nodes drawn as one. A node that is not stored yet has no state.
 
-    `named` holds the names of up to five failed or expired members of a folded box. `took` is the
-    time from the start of a node to its end or until now. For several nodes, it is the longest of
-    these times.
+    `named` contains the names of up to five failed or expired members of a folded box. `took` is
+    the time from the start of a node to its end or until now; for several nodes, the longest time.
     """
 
     name: str
@@ -161,7 +160,7 @@ class Picture:
 def in_order(
     pairs: Iterable[tuple[PublicState, int]],
 ) -> tuple[tuple[PublicState, int], ...]:
-    """Add up the counts of each state, and return the sums, those of failures first."""
+    """Add up the counts of each state. Failures come first."""
     found: Counter[PublicState] = Counter()
     for state, count in pairs:
         found[state] += count

@@ -32,7 +32,7 @@ def json_line(record: Any) -> str:
 
 
 def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, Any]:
-    """Return the size of a stored body and, if `is_whole`, the body as text or base64."""
+    """Return the size of stored bytes and, if `is_whole`, the bytes as text or base64."""
     if body is None:
         return {}
     size = {f"{name}_bytes": len(body)}
@@ -43,12 +43,12 @@ def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, An
 
 
 def body_text(body: bytes) -> str:
-    """Return a stored body as text, or as base64 if it is not UTF-8."""
+    """Return stored bytes as text, or as base64 if they are not UTF-8."""
     return _decoded(body)[0]
 
 
 def _decoded(body: bytes) -> tuple[str, bool]:
-    """Return a stored body as text, and whether the text is base64."""
+    """Return stored bytes as text, and whether the text is base64."""
     try:
         return body.decode(), False
     except UnicodeDecodeError:

@@ -167,8 +167,7 @@ def drawing_style() -> str:
 def _inside(selector: str) -> str:
     """Make a selector apply only inside drawings.
 
-    The selectors of signs stay unchanged: `<use>` copies a sign into the drawing, and a selector
-    for the drawing does not match inside the copy.
+    The selectors of signs stay unchanged, because they must also match in copies made by `<use>`.
     """
     return selector if selector in _IN_SIGNS else f".drawing {selector}"
 
@@ -186,8 +185,8 @@ class Port:
 class Plan:
     """All that the SVG writer needs: the picture, and where each of its boxes and lines goes.
 
-    `ports` has one entry per box: by edge group, the port and its distance to the right from the
-    middle of the box.
+    `ports` contains the ports of each box by edge group, each with its distance from the middle of
+    the box.
     """
 
     picture: Picture

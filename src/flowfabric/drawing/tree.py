@@ -9,8 +9,6 @@ long flow stays narrow:
     └─ ▶ tax
     ◌ total  ← price, tax
     ◌ send
-
-If a box has several upstreams and nothing below it, it is indented, as the last branch.
 """
 
 from __future__ import annotations
@@ -66,11 +64,7 @@ def tree_of(picture: Picture, *, is_ascii: bool = False) -> list[Row]:
     stack: list[tuple[int, str, str]] = []
 
     def push(boxes: Sequence[int], rest: str, *, is_root: bool = False) -> None:
-        """Push the boxes below one box onto the stack, with their indents.
-
-        All these boxes are indented, with two exceptions: a single box, and the last box if it has
-        several upstreams and has boxes below it.
-        """
+        """Push the boxes below one box onto the stack, with their indents."""
         tail = None
         if boxes:
             is_join = len(ups[boxes[-1]]) > 1 and not is_root

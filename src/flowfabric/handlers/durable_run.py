@@ -95,7 +95,7 @@ class WorkerServices:
 
 @dataclass(slots=True, eq=False)
 class OnceCall:
-    """A call that every run of a handler makes. The first run decides its value.
+    """What `once` passes to its `work`, in each run of a handler.
 
     In a later run, `is_replayed` is True and `value` is the value that the first run recorded.
     """
@@ -388,7 +388,7 @@ class DurableRun:
             self._waits.end_work()
 
     async def report_usage(self, usage: Mapping[str, int], dedup_key: str) -> str:
-        """Report usage to the budgets of the execution, and return the outcome.
+        """Report usage to the budgets of the execution. Return the engine's answer, such as `ok`.
 
         Raises BudgetExceeded if a budget refuses the usage. Stops the handler if the execution now
         waits for a budget.
@@ -474,8 +474,8 @@ class DurableRun:
     ) -> Any:
         """Call `work` in every run, and return its value.
 
-        The first run records the value as JSON. Later runs pass the recorded value to `work`. After
-        a replay of the execution, `work` gets no recorded value.
+        Only the first value is recorded, as JSON. Later runs pass it to `work`, until the execution
+        is replayed.
         """
         step = f"{RESERVED_PREFIX}{name}"
         check_step_name(step)
@@ -500,9 +500,9 @@ class DurableRun:
         return json.loads(record.value or b"{}").get("value")
 
     async def is_patched(self, name: str, *, is_own: bool) -> bool:
-        """Decide whether this run takes the new path of a patch. Later runs decide the same.
+        """Decide whether this run takes the new code of a patch. Later runs decide the same.
 
-        The old path is kept if a run with earlier code has already passed this point.
+        The old code is kept if an earlier run has already gone further without the patch.
         """
         journal, entry = await self._begin_patch(name, is_own, may_precede=True)
         if entry.record is not None:
@@ -528,10 +528,10 @@ class DurableRun:
         return record.value
 
     async def deprecate_patch(self, name: str, *, is_own: bool) -> None:
-        """Hold an execution that took the old path of a patch, because the old path was removed.
+        """Hold the execution if it took the old code of a patch, because that code was removed.
 
-        An execution took the old path if it recorded this, or if it passed this point before the
-        patch existed. All other executions take the new path.
+        It took the old code if it recorded this, or if an earlier run went further without the
+        patch. Otherwise it takes the new code.
         """
         journal, entry = await self._begin_patch(name, is_own)
         if entry.record is not None:
@@ -686,8 +686,7 @@ class DurableRun:
     async def write(self, write: Callable[[], Awaitable[T]]) -> T:
         """Call `write`, which writes under the lease, and return its answer.
 
-        While another transaction has locked the row, try again until the lease ends. `write`
-        records work that is already done, so a locked row must not make it fail.
+        While another transaction has locked the execution, try again until the lease ends.
         """
         while True:
             try:

@@ -133,11 +133,7 @@ class HandlerRun:
         return durable
 
     def is_own_flow(self) -> bool:
-        """Tell whether the caller is the handler itself, not one of its branches.
-
-        A `def` handler sets a contextvar. Only its own thread, and the calls that this thread
-        sends to the loop, can see the value.
-        """
+        """Tell whether the caller is the handler itself, not one of its branches."""
         if self.spec.is_async:
             return running_loop() is not None and asyncio.current_task() is self.task
         return current_run.get() is self
@@ -218,7 +214,7 @@ class HandlerRun:
     async def once(self, name: str, work: Callable[[OnceCall], Awaitable[Any]]) -> Any:
         """Call `work` in every run, and return its value.
 
-        The value of the first run is recorded, and later runs give it to `work`.
+        Only the first value is recorded. Later runs pass it to `work`.
         """
         durable = self.begin(name)
         return await durable.once(name, work, is_own=self.is_own_flow())

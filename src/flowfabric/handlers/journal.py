@@ -152,8 +152,7 @@ class Journal:
         """Begin the decision about a patch.
 
         The decision has no position of its own, because newer code can add it between two recorded
-        steps. If `may_precede` is true, the decision is also accepted directly before another patch
-        that an earlier run took.
+        steps. If `may_precede` is true, a patch that an earlier run took may directly follow it.
         """
         occurrence = self._occurrences.get(name, 0)
         self._occurrences[name] = occurrence + 1

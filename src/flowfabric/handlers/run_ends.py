@@ -27,10 +27,10 @@ _LAST_POLL = timedelta(seconds=30)
 
 
 class Looks:
-    """Counts how often a waiting execution has looked at a run in another partition.
+    """Counts how often a waiting execution has checked a run in another partition.
 
-    A look checks whether the run has ended. Each process keeps only its latest counts. A count
-    starts again at 0 if it was dropped, or if another process claims the waiting execution.
+    Each process keeps only its latest counts. A count starts again at 0 if it was dropped, or if
+    another process claims the waiting execution.
     """
 
     most = 10_000
@@ -39,7 +39,7 @@ class Looks:
         self._counts: OrderedDict[tuple[UUID, UUID], int] = OrderedDict()
 
     def count(self, waiter: UUID, target: UUID) -> int:
-        """Count one more look; return how many there were before."""
+        """Count one more check; return how many there were before."""
         before = self._counts.pop((waiter, target), 0)
         self._counts[waiter, target] = before + 1
         if len(self._counts) > self.most:
@@ -145,10 +145,10 @@ class RunEnds:
         return id.partition_key != self._claimed.partition_key
 
     def _count_look(self, ids: Sequence[ExecutionId]) -> timedelta | None:
-        """Count a look at each run that is in another partition than the handler.
+        """Count a check of each run that is in another partition than the handler.
 
-        Return how long to wait before the next look. Return zero if this is the first look at one
-        of the runs, and None if no run is in another partition.
+        Return how long to wait before the next check. Return zero if one of these runs is checked
+        for the first time, and None if there are no such runs.
         """
         waiter = self._claimed.execution_id
         counts = [_looks.count(waiter, id.uuid) for id in ids if self._is_away(id)]
@@ -174,10 +174,9 @@ class RunEnds:
             raise InvalidInput(field=field, problem="a handler cannot wait for its own execution")
 
     async def _have_ended_since(self, ids: Sequence[ExecutionId]) -> bool:
-        """Check that the runs exist. Tell whether one has ended since `_read_ending` was called.
+        """Tell whether one of the runs has ended. Raise ExecutionNotFound if one does not exist.
 
-        Runs that are known to exist (`note_existing`) are left out. Raise ExecutionNotFound if a
-        run does not exist.
+        Runs that are known to exist are not checked.
         """
         unknown = [id for id in ids if id.uuid not in self._existing]
         if not unknown:

@@ -109,9 +109,7 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register the type of a signal's value. Return `address`, the condition of the wait, with
-        the id of that type added.
-        """
+        """Register the type of a signal's value. Return `address` with the id of the type."""
         schema = signal_schema(codec)
         if schema is None:
             return address

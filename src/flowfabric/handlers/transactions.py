@@ -184,7 +184,7 @@ class TransactionalStep(StepCall):
                 attempt.error = error
 
     async def _conclude(self, attempt: _Attempt) -> Done | None:
-        """Return the outcome of the step, or None if the transaction must run again."""
+        """Return the value or the record of the step; None if the transaction must run again."""
         durable, answer = self.durable, attempt.answer
         self._tries += 1
         if attempt.error is not None and not attempt.is_called:
@@ -206,7 +206,7 @@ class TransactionalStep(StepCall):
         return attempt.value, None if answer.is_new else answer.record
 
     async def _conclude_error(self, error: Exception, *, is_ours: bool) -> Done | None:
-        """Return the outcome of a step whose transaction failed, or None if it must run again.
+        """Return the record of a step after `error`, or None if the transaction must run again.
 
         - After a serialisation failure or a deadlock, the transaction runs again.
         - If the connection was lost after the function had returned (`is_ours`), look for the

@@ -172,7 +172,7 @@ class SleepWait:
 
 @dataclass(frozen=True, slots=True)
 class RunWait:
-    """A branch's wait for one run. `watch` resolves a future when the run ends.
+    """A branch's wait for one run. `watch` sets the result of a future when the run ends.
 
     A run in another partition cannot wake the execution. For such a run, `poll` limits the pause,
     and after the pause the handler checks whether the run has ended.
@@ -211,7 +211,7 @@ class EndedWait:
 
 @dataclass(frozen=True, slots=True)
 class SignalWait:
-    """A branch's wait for a signal. `watch` resolves a future when the signal comes."""
+    """A branch's wait for a signal. `watch` sets a future's result when the signal comes."""
 
     name: str
     occurrence: int
@@ -321,8 +321,7 @@ class Waits:
     def _check(self, turns: int) -> None:
         """Continue the branch whose wait ended first. If no wait has ended, pause the handler.
 
-        Do this after `turns` turns of the event loop, because a branch that has just continued
-        needs some turns to start its next step.
+        First, give running branches `turns` cycles of the event loop to start their next step.
         """
         if self._is_busy or not self._waits:
             self._is_checking = False

@@ -82,8 +82,7 @@ def _data(value: Any) -> Any:
 def stored_json(body: bytes | None) -> Verbatim | None:
     """Return a stored payload or result as a JSON value.
 
-    If the body is not JSON, or is nested too deeply, return an object that contains it as text or
-    base64.
+    If it is not JSON, or is nested too deeply, return an object that contains it as text or base64.
     """
     if body is None:
         return None

@@ -1,4 +1,4 @@
-"""The ASGI application: HTTP routes, errors, middleware, and the objects that routes share."""
+"""The ASGI application: HTTP routes, errors, and the objects that HTTP routes share."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Arguments(Body):
 
 
 class Rows(TypedDict):
-    """The rows that a function returned. Values are written as in the arguments."""
+    """The rows that a function returned. Values are written as in `Arguments`."""
 
     columns: list[str]
     rows: list[list[Any]]
@@ -200,8 +200,7 @@ async def _wait_for_news(
 ) -> None:
     """If a read of results or streams finds nothing, wait up to `seconds` for something to read.
 
-    The wait also ends if the caller disconnects. Calls of other functions do not wait. The waits of
-    the server share their queries (client/results.py, client/streams.py).
+    The wait also ends if the caller disconnects. For other functions, return at once.
     """
     if statement not in (functions.READ_RESULTS, functions.READ_STREAMS):
         return

@@ -1,7 +1,7 @@
 """The event log: pages as JSON, and a stream of server-sent events.
 
-All streams of a namespace share one reader of the log. A stream that is too slow is closed; the
-client comes back with its Last-Event-ID and misses nothing.
+All event streams of a namespace share one reader of the log. An event stream that is too slow is
+closed; the client comes back with its Last-Event-ID and misses nothing.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from flowfabric.server.submissions import Body, Submit, submission, submission_w
 
 
 class Join(Body):
-    """A condition of a node: at least `k` of the nodes in `of` must succeed before it starts."""
+    """At least `k` of the nodes in `of` must succeed before the node with this join can run."""
 
     of: list[str] = Field(min_length=1)
     k: int = Field(default=1, ge=1, description="How many of these nodes must succeed.")
@@ -48,7 +48,7 @@ class NewFlow(Body):
 
 
 async def graph_of(call: Call, body: NewFlow) -> Graph:
-    """Return the graph for a body. If a node is wrong, raise an InvalidInput that names it."""
+    """Return the graph that `body` describes. An InvalidInput names the node that is wrong."""
     indexes: dict[str, int] = {}
     for index, node in enumerate(body.nodes):
         if node.name in indexes:

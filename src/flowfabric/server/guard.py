@@ -1,5 +1,5 @@
 """The layer around every request: it gives the request an id, checks host and origin, sets headers,
-writes one log line, and answers errors that no other code has caught.
+logs the request, and answers errors that no other code has caught.
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class ServerMetrics:
         self._seconds.labels(route).observe(seconds)
 
     def serve(self, port: int, host: str = "127.0.0.1") -> int:
-        """Serve the totals of this process on a port (0: any free port). Return the port."""
+        """Serve the metrics of this process on a port (0: any free port). Return the port."""
         self._server, _ = start_http_server(port, host, self.registry)
         return int(self._server.server_port)
 

@@ -45,9 +45,9 @@ async def list_minutes(
 ) -> Response:
     """Count events by lane, task and kind, with percentiles of their latencies in seconds.
 
-    The latency of `claimed` is how long executions had waited. The latency of `completed` and of
-    the other ends is how long executions had run. If `step` is given, it is the length of the parts
-    into which the window is divided. A window is at most 30 days long.
+    For `claimed`, a latency is how long an execution had waited. For `completed` and other events
+    that end a run of the handler, it is how long the run took. If `step` is given, it is the length
+    of the parts into which the window is divided. A window is at most 30 days long.
     """
     found = await call.client.minutes.read(
         span(window, "window"),

@@ -67,9 +67,9 @@ class Oidc:
     ) -> None:
         """Trust an issuer.
 
-        The claim named `claim` is a list, or words separated by blanks. `scopes` maps each item or
-        word to scopes. Every caller gets the namespace `namespace`. If `namespace_claim` is given
-        instead, the namespace is the text of the claim with this name.
+        The token's claim named `claim` is a list, or words separated by blanks. `scopes` maps each
+        item or word to scopes. Every caller gets the namespace `namespace`. If `namespace_claim` is
+        given instead, the namespace is the text of the claim with this name.
         """
         if not issuer.startswith("https://"):
             raise InvalidInput(field="issuer", problem="must begin with https://")

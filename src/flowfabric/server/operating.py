@@ -1,4 +1,4 @@
-"""Routes for operators: lanes, schedules, limits, workers, tasks, keys."""
+"""HTTP routes for operators: lanes, schedules, limits, workers, tasks, keys."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Usage(Body):
 
 
 class Dead(Reason):
-    """Whether the leases of the dead worker instance end now, or at their usual time."""
+    """Whether the leases of the dead worker instance expire now, or at their usual time."""
 
     expire_leases: bool = False
 
@@ -385,7 +385,7 @@ async def workers(call: CurrentCall, request: Request, dead: bool = False) -> Re
 async def mark_dead(call: CurrentCall, name: Name, body: Dead | None = None) -> Response:
     """Remove a worker instance from the registry.
 
-    If `expire_leases` is true, its leases end now. Otherwise they end at their usual time.
+    If `expire_leases` is true, its leases expire now, otherwise at their usual time.
     """
     is_gone = await call.client.workers.mark_dead(
         name,

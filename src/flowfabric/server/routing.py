@@ -46,7 +46,7 @@ _Endpoint = TypeVar("_Endpoint", bound=Callable[..., Any])
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What an HTTP route declares: the scope of its callers, the largest body, and the answers.
+    """What an HTTP route declares: its callers' scope, the largest request body, and its answers.
 
     If the scope is None, the route is public, or it checks its callers itself.
     """
@@ -98,7 +98,7 @@ class Call:
 
     @contextmanager
     def streaming(self) -> Iterator[bool]:
-        """Count a stream or a long wait while it is open. Yield False if too many are open."""
+        """Count an open stream, or a call that waits. Yield False if the caller has too many."""
         who, open_streams = self.principal.identity, self.backend.open_streams
         open_streams[who] += 1
         try:
@@ -112,13 +112,9 @@ class Call:
     def polling(self) -> Iterator[None]:
         """Count a claim while it waits for work. Raise a Problem if too many claims wait already.
 
-        The server has LONG_POLLS places, one for each waiting claim. A claim is refused if its
-        caller already has as many places as are free. So one caller can take half of all places,
-        and the next caller a quarter.
-
-        A claim is also refused if its namespace already has three times as many places as are free.
-        So one namespace can take three quarters. Without this limit, an administrator of a
-        namespace could make tokens until no place is free.
+        At most LONG_POLLS claims can wait: at most half of them from one caller, and at most three
+        quarters from one namespace. Otherwise an administrator of a namespace could make tokens
+        until no other claim can wait.
         """
         space, polls = self.principal.namespace, self.backend.long_polls
         who, free = (space, self.principal.identity), LONG_POLLS - polls.total()
@@ -259,9 +255,7 @@ class Routes:
 
 
 async def _read_body(request: Request, access: Access) -> None:
-    """Read the body before the framework does. Refuse a body that is too large or has a wrong media
-    type.
-    """
+    """Read the request body. Refuse it if it is too large or has a wrong media type."""
     limit = access.limit
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(
@@ -292,7 +286,7 @@ async def _read_body(request: Request, access: Access) -> None:
 
 
 def _json_in(body: bytes) -> Any:
-    """Return the JSON value of a body; None if the body is empty."""
+    """Return the JSON value of a request body; None if the body is empty."""
     try:
         return read_json(body) if body else None
     except NotFinite as error:

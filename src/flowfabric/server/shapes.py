@@ -82,7 +82,7 @@ class AnyOf(tuple[Like, ...]):
 
 @dataclass(frozen=True, slots=True)
 class PageOf:
-    """The shape of a page. `plus` names its fields in addition to `items` and `next_cursor`."""
+    """The shape of one page of a list. `plus` names fields besides `items` and `next_cursor`."""
 
     item: Any
     plus: Mapping[str, Any] = field(default_factory=dict)

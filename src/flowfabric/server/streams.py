@@ -1,4 +1,4 @@
-"""Routes for streams, summaries, approvals and subscriptions."""
+"""HTTP routes for streams, summaries, approvals and subscriptions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Decision(Reason):
 class Reset(Reason):
     """Where a subscription continues: with the first event that happened at `since` or later.
 
-    If `since` is not given, the subscription continues after the last event.
+    If `since` is not given, the subscription continues at the end of the event log.
     """
 
     since: datetime | None = None

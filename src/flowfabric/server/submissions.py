@@ -70,7 +70,7 @@ class Submit(Body):
 
 
 async def submission(call: Call, body: Submit) -> Submission:
-    """Return the submission for a body, in the namespace of the caller."""
+    """Return the submission that `body` describes, in the namespace of the caller."""
     task = call.backend.task(body.task, call.principal.namespace)
     if task is not None:
         return replace(_by_task(task, body), creator=call.principal.name[:256])
@@ -110,7 +110,7 @@ async def submission_with_inputs(call: Call, body: Submit, payload: bytes) -> Su
 
 
 async def submissions(call: Call, bodies: Sequence[Submit]) -> list[Submission | Exception]:
-    """Return a submission or an error for each body."""
+    """Return a submission or an error for each of `bodies`."""
     found: list[Submission | Exception] = []
     for body in bodies:
         try:

@@ -1,4 +1,4 @@
-"""Routes for administrators: API tokens, the audit, and database logins."""
+"""HTTP routes for administrators: API tokens, the audit, and database logins."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class Claim(Body):
 
 
 class Held(Body):
-    """The lease that the caller holds, as the claim returned it."""
+    """The lease that the caller has, as the claim returned it."""
 
     lease: str = Field(max_length=400)
 
@@ -393,7 +393,7 @@ async def record_step(call: CurrentCall, body: NewStep) -> Response:
 
 @routes.post("/v1/leases/frames", Scope.WORK, limit=LARGE, answers=Appended, refuses=(404,))
 async def append_frames(call: CurrentCall, body: Frames) -> Response:
-    """Append frames to the stream of an execution that is not completed yet."""
+    """Append frames to the stream of a leased execution."""
     claimed = await _read_lease(call, body.lease)
     frames = [_frame(body, one) for one in body.frames]
     await call.client.streams.append(claimed, Chunk(frames, body.first_no), base=body.base)

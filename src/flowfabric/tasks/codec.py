@@ -37,7 +37,7 @@ class Codec:
     """Writes the values of one type as JSON, and reads them back."""
 
     def __init__(self, hint: Any, *, is_call: bool = False) -> None:
-        """Make a codec. If `is_call` is true, `hint` is a TypedDict of a call's arguments."""
+        """Make a codec. If `is_call` is true, `hint` is a TypedDict of a task's arguments."""
         self._type: TypeAdapter[Any] = TypeAdapter(hint)
         schema: Any = self._type.core_schema
         plan = CodecPlan(schema, is_call=is_call)
@@ -184,7 +184,7 @@ def _cached(hint: Any, shown: str) -> Codec:
 
 
 def problems(error: ValidationError) -> list[tuple[tuple[int | str, ...], str]]:
-    """Return every place where a value does not match its type hint, with the reason.
+    """Return the path to each part of a value that does not match its type hint, and the reason.
 
     The value itself is not included.
     """

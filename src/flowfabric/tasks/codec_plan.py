@@ -50,7 +50,7 @@ class CodecPlan:
     """The checks for the values of one type."""
 
     def __init__(self, schema: Schema, *, is_call: bool = False) -> None:
-        """Make a plan. If `is_call` is true, the schema is a TypedDict of a call's arguments."""
+        """Make a plan. If `is_call` is true, the schema is a TypedDict of a task's arguments."""
         # Whether every value that passes the check reads back equal.
         self.is_safe = True
         # Whether there is an Any that the check does not reach.
@@ -283,7 +283,7 @@ def _missing(needed: Set[str], values: Mapping[str, Any]) -> EncodingError | Non
 
 
 def _are_floats(check: Check, values: Iterable[Any]) -> bool:
-    """Tell whether `check` is `_check_float` and all values are floats. Every float passes it."""
+    """Tell whether no value needs the check: it is the check for floats, and all are floats."""
     return check is _check_float and set(map(type, values)) <= {float}
 
 

@@ -186,8 +186,8 @@ class _TemplateBuilder:
 def fill_inputs(payload: bytes | None, inputs: Sequence[FlowInput]) -> bytes:
     """Return a plain payload with the results filled in.
 
-    A result is null if its node completed without a result, or if the node does not count (for
-    example the loser of a race).
+    A result is null if its node completed without a result. It is also null if the node did not
+    succeed before its edge group was decided, for example as the loser of a race.
     """
     counted = [one for one in inputs if one.is_counted]
     by_name = {one.node_name: one for one in reversed(counted)}

@@ -75,7 +75,7 @@ class Limits:
         numbers: Mapping[str, Limit],
         amounts: Mapping[str, Budget],
     ) -> dict[str, Any]:
-        """Return the fields of a submission that hold its quotas, its budgets and its fair key.
+        """Return the fields of a submission for its quotas, its budgets and its fair key.
 
         The keys are computed from `arguments`. `numbers` and `amounts` are the limits and the
         budgets that the app declares, by name. A task can name a limit or budget without numbers.

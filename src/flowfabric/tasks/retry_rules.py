@@ -86,9 +86,10 @@ def _names(retry: Retry | None, kind: type[BaseException]) -> bool:
 
 
 def _decide_together(members: Sequence[Decision], retry: Retry | None) -> Decision:
-    """Decide about an exception group from the decisions about its members.
+    """Decide about an `ExceptionGroup` from the decisions about its exceptions.
 
-    A retry is allowed if every member allows it. The group then takes the longest wait of a member.
+    A retry is allowed if all of them allow it. The longest delay that one of them asks for then
+    applies; without a retry policy, it applies only if all of them ask for a delay.
     """
     if not all(member.is_allowed for member in members):
         return NO

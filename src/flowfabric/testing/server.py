@@ -1,5 +1,6 @@
-"""One PostgreSQL server for a whole test run. The processes of the run share it; the last one
-removes it.
+"""One PostgreSQL server for a test run. All processes of the test run share it.
+
+The last process removes it.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ def _parent_folder() -> Path:
 
 @contextmanager
 def _shared_folder(folder: Path) -> Iterator[Path]:
-    """Create a folder if it is missing, and use it. The last process of the run removes it."""
+    """Create a folder if it is missing, and use it. The last process that uses it removes it."""
     for other in folder.parent.glob(f"{_PREFIX}*"):
         if other != folder:
             _remove_if_unused(other)

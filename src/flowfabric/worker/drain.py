@@ -61,7 +61,7 @@ class Drain:
             await self._settlement.settle_all()
 
     async def _wait_for(self, tasks: list[asyncio.Task[None]]) -> None:
-        """Wait until the tasks have ended, the drain timeout is over, or `_hurrying` is set."""
+        """Wait until `tasks` have ended, the drain timeout is over, or `_hurrying` is set."""
         ended = asyncio.ensure_future(asyncio.wait(tasks))
         hurried = asyncio.ensure_future(self._hurrying.wait())
         try:
@@ -93,7 +93,7 @@ class Drain:
 
 
 async def finish(work: Callable[[], Awaitable[None]], hurry: Callable[[], None]) -> None:
-    """Run `work` to its end, even if this task or all tasks of the loop are cancelled.
+    """Run `work` to its end, even if the asyncio task that awaits it is cancelled.
 
     A cancellation (for example by a second Ctrl-C) calls `hurry`. If `work` was cancelled too, it
     starts again.

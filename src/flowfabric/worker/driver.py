@@ -49,11 +49,11 @@ class Driver:
 
     @property
     def is_running(self) -> bool:
-        """Whether a running task will begin the next coroutines."""
+        """Whether a running asyncio task will begin the next coroutines."""
         return self._task is not None and not self._task.done()
 
     def start(self) -> None:
-        """Start a task that will begin the next coroutines. Do nothing if `is_running`."""
+        """Unless `is_running`, start an asyncio task that will begin the next coroutines."""
         if not self.is_running:
             # Do not use `create_task`: with an eager task factory, it would run the task at once.
             self._task = _Task(self._run(), loop=self._loop, context=self._context)
@@ -97,7 +97,7 @@ class Driver:
 
 
 class _Task(asyncio.Task[None]):
-    """A task that counts how often it was asked to cancel.
+    """An asyncio task that counts how often it was asked to cancel.
 
     `cancelling()` is not enough. After `uncancel()` it returns 0 again, but before Python 3.13 the
     next await is still cancelled.
@@ -129,7 +129,7 @@ def _fingerprint(task: _Task) -> tuple[object, ...]:
 
 @types.coroutine
 def _resume(own: Context, step: Step, awaited: Any) -> Generator[Any, Any, None]:
-    """Run the rest of a coroutine that has yielded, in the task that awaits this generator."""
+    """Run the rest of a yielded coroutine in the asyncio task that awaits this generator."""
     error: BaseException | None
     while True:
         value = error = None

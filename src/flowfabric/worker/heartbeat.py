@@ -1,7 +1,7 @@
 """Renews every lease of the process, on its own thread and connection.
 
-Leases are therefore renewed even while user code blocks the event loop. C code that holds the GIL
-also blocks this thread: if it holds the GIL for longer than a lease lasts, leases expire.
+Leases are therefore renewed even while user code blocks the event loop. C code that keeps the GIL
+also blocks this thread: if it keeps the GIL for longer than a lease lasts, leases expire.
 """
 
 from __future__ import annotations
@@ -241,8 +241,9 @@ class Heartbeat:
         return pause
 
     def _give_up_expired(self, kept: list[_KeptLease]) -> None:
-        """Give up leases that have expired by the clock of this process, because other workers may
-        have them now.
+        """Report leases as lost that have expired by the clock of this process.
+
+        Other workers may have them now.
         """
         now = monotonic()
         expired = LeaseExpired(not_renewed_for=self._ttl)

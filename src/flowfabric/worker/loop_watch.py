@@ -39,7 +39,7 @@ class LoopWatch:
         return timedelta(seconds=round(self._lag, 6))
 
     async def watch(self) -> None:
-        """Probe the loop again and again, until this task is cancelled or the loop is closed."""
+        """Probe the loop again and again, until it is cancelled or the loop is closed."""
         while True:
             await asyncio.sleep(self._seconds / _PROBES)
             if any(True for _ in self._handlers()):

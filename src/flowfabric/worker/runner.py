@@ -269,8 +269,8 @@ class Runner:
     def _end_by_keyboard(self, run: HandlerRun) -> None:
         """End the worker, because this handler raised KeyboardInterrupt or was hit by Ctrl-C.
 
-        KeyboardInterrupt ends the event loop. `asyncio.run` then cancels all tasks and waits for
-        them, which gives the worker time to release its executions.
+        KeyboardInterrupt ends the event loop. `asyncio.run` then cancels all asyncio tasks
+        and waits for them, which gives the worker time to release its executions.
         """
         WORKER_LOGGER.error(
             "worker interrupted, it releases its executions: KeyboardInterrupt in %s",
@@ -349,7 +349,7 @@ class Runner:
         self._settlement.pause(run.claimed, pause)
 
     def is_running(self, claimed: Claimed) -> bool:
-        """Tell whether the handler runs and still holds its lease."""
+        """Tell whether the handler runs and still has its lease."""
         return claimed in self.running and not self.running[claimed].is_cancelled
 
     def cancel(self, claimed: Claimed) -> None:

@@ -90,7 +90,7 @@ class Slots:
             self._on_free()
 
     def lose(self, claimed: Claimed) -> None:
-        """Give up a slot whose handler or thread did not stop in time."""
+        """Count a slot as lost, because its handler or thread did not stop in time."""
         self._disarm(claimed)
         if claimed in self._lost:
             return

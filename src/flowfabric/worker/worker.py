@@ -336,7 +336,7 @@ class Worker:
             self._runner.threads.shutdown()
 
     def _take_waiting(self) -> list[Claimed]:
-        """Remove and return the executions that wait for a slot, and the suspect that waits."""
+        """Remove and return the executions that wait for a slot, and the waiting suspect."""
         waiting = [*self._claimer.take_waiting(), *self._waiting_suspect]
         self._suspects.current = None
         return waiting

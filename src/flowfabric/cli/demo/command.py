@@ -44,7 +44,7 @@ REFRESH_SECONDS = 0.1
 
 @dataclass
 class Scene:
-    """What the demo shows: its executions, their endings, and the lines printed so far."""
+    """What the demo shows: its executions, their endings, and its messages so far."""
 
     runs: list[Run[Any]] = field(default_factory=list)
     endings: dict[Any, Ending] = field(default_factory=dict)

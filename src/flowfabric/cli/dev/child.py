@@ -1,7 +1,7 @@
 """The worker that `flowfabric dev` restarts after every save.
 
 Over a socket, the worker sends the list of loaded files and receives the URL of the database. The
-worker ends on a signal, or when the command has ended.
+worker ends when the command stops it, or when the command has ended.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ def app_facts(app: App, reference: str) -> dict[str, Any]:
 
 
 def _example(app: App, module_name: str) -> str | None:
-    """Return a command line that submits one of the tasks, or None if no variable holds a task."""
+    """Return a command line that submits a task of the module, or None if no variable is a task."""
     module = sys.modules[module_name]
     for name, value in vars(module).items():
         if isinstance(value, Task) and app.tasks.get(value.name) is value:

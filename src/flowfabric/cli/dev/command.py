@@ -111,7 +111,7 @@ class Child:
         return None
 
     async def end(self) -> None:
-        """Stop the worker, and kill it if it has not stopped after KILL_SECONDS."""
+        """Stop the worker, and kill it if it does not stop in time."""
         if self.process.returncode is None:
             with suppress(ProcessLookupError):
                 self.process.terminate()
@@ -124,17 +124,15 @@ class Child:
         self.answers.close()
 
     def stop_at_once(self) -> None:
-        """Make the worker release its executions and stop. Kill it if it still runs after
-        AT_ONCE_SECONDS.
-        """
+        """Make the worker release its executions and stop; kill it if it does not in time."""
         asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
         self._send_until_ended()
 
     def _send_until_ended(self) -> None:
-        """Send STOP_AT_ONCE repeatedly until the worker has ended.
+        """Send SIGUSR1 to the worker repeatedly until it has ended.
 
-        One signal is not always enough: if the kernel delivers it to another thread, the thread
-        with the blocking handler is not interrupted.
+        Once is not always enough: if the kernel delivers SIGUSR1 to another thread, it does not
+        interrupt a handler that blocks the event loop.
         """
         if self.process.returncode is None:
             with suppress(ProcessLookupError):

@@ -2,7 +2,7 @@
 
 The sign-in stores a token in a cookie, by which pages recognise the visitor. Forms that change
 something are accepted only from the dashboard's own origin. Most pages need the scope `read`, and
-most actions need `operate`.
+most acts need `operate`.
 """
 
 from __future__ import annotations

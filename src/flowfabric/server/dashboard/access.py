@@ -19,7 +19,7 @@ routes = Routes("dashboard")
 
 
 class _Limits(TypedDict):
-    """The limits of a cookie: where browsers send it, and whether scripts can read it."""
+    """The attributes of a cookie: where browsers send it, and whether scripts can read it."""
 
     path: str
     secure: bool
@@ -71,7 +71,7 @@ async def static(name: Id) -> Response:
 
 @routes.get(PREFIX + "/{rest:path}", Scope.READ, include_in_schema=False)
 async def unknown(rest: str) -> Response:
-    """Show a page that says that the address is unknown. No other HTTP route may come after it."""
+    """Show a page that says that the address is unknown. This HTTP route must be the last."""
     raise Problem(404, "unknown_path", "There is no such page.")
 
 

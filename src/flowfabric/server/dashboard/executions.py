@@ -147,7 +147,7 @@ def _views(
 
 
 def _verbs_for(where: str) -> dict[str, str]:
-    """Return the acts that at least one state in a filter allows, each with its label."""
+    """Return the acts for which a filter can find executions, each with its label."""
     try:
         states = parse(where).states
     except InvalidInput:
@@ -192,7 +192,7 @@ async def preview(call: CurrentCall, request: Request, verb: str, where: str = "
 
 @routes.post(PREFIX + "/bulk", Scope.OPERATE, is_form=True, include_in_schema=False)
 async def bulk(call: CurrentCall, request: Request) -> Response:
-    """Act on at most AT_MOST executions that match the filter and are older than the preview."""
+    """Act on at most AT_MOST matching executions that were submitted before the preview."""
     form = await form_of(request)
     verb, where, reason = form.get("verb", ""), form.get("where", ""), reason_in(form)
     now = await call.client.executions.server_time()

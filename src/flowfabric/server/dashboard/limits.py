@@ -59,9 +59,9 @@ async def lanes(call: CurrentCall, request: Request) -> Response:
 
 
 async def _changes(call: Call, lanes: Sequence[LaneTraffic]) -> dict[str, LaneInfo]:
-    """Return who stopped a lane, and why, for at most `STOPPED_SHOWN` stopped lanes.
+    """Return who stopped a lane, and why, for a few lanes that are not active.
 
-    The number is limited because each read of a lane counts the executions of the lane.
+    Not all are read, because each read counts the executions of the lane.
     """
     stopped = [lane for lane in lanes if lane.state != "active"][:STOPPED_SHOWN]
     return {one.lane: await call.client.lanes.get(one.lane) for one in stopped}

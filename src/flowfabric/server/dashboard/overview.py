@@ -1,4 +1,4 @@
-"""The first page: executions by state, what needs attention, lanes and workers."""
+"""The first page of the dashboard: executions by state, what needs attention, lanes and workers."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ async def _facts(call: Call) -> dict[str, Any]:
 
 
 async def lanes_of(call: Call) -> Sequence[LaneTraffic]:
-    """Return the lanes, so that a list of executions can say which lane is stopped."""
+    """Return the lanes with their traffic."""
     return await call.backend.shared.read(
         "lanes", call.client, lambda: call.client.lanes.traffic(window=WINDOW)
     )
@@ -142,7 +142,7 @@ async def totals_of(
 ) -> list[tuple[PublicState, ExecutionCount]]:
     """Return how many executions are in each unfinished state, and how many have failed.
 
-    Each count stops at a limit.
+    Each count stops at a maximum.
     """
     count = call.client.executions.count
     held, *counts = await asyncio.gather(

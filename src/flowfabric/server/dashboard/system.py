@@ -104,9 +104,9 @@ async def examine_now(call: CurrentCall, request: Request) -> Response:
 
 
 async def _examined(call: Call) -> Report:
-    """Run the doctor, or wait for the run that another visitor of this process has started.
+    """Run the doctor. If it already runs for another visitor, wait for that report.
 
-    A run reads whole tables. Many runs at once would take all connections of the server.
+    The doctor reads whole tables. One doctor for each visitor could take all connections.
     """
     running = call.backend.examination
     if running is None or running.done():

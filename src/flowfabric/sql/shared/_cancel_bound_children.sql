@@ -1,7 +1,7 @@
 -- Cancel children that are bound to ended executions (T23). At most p_limit children are cancelled,
 -- and locked children are skipped. Returns how many children were cancelled (handled), and the
--- cancelled children whose ends the caller must propagate (ended_ids). The caller holds the row
--- locks of the ended executions.
+-- cancelled children whose ends the caller must propagate (ended_ids). The caller has locked the
+-- ended executions.
 drop function if exists ff._cancel_bound_children;
 create function ff._cancel_bound_children(
   p_partition_key smallint,

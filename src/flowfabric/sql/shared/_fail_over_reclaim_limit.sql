@@ -1,5 +1,5 @@
 -- Fail executions that lost their lease too often, or that crashed three times while they ran alone
--- in their process (T22). The caller holds the row locks.
+-- in their process (T22). The caller has locked the executions.
 --
 -- The end of one execution can also end other executions in the list, such as its bound children.
 -- Executions that have ended in this way stay as they are.

@@ -1,6 +1,6 @@
 -- Make a waiting execution eligible: its dependencies are satisfied (T4), it is unblocked (T7), or
 -- its delay ends (T8). If p_kind is null, the move is quiet: it writes no event and keeps the
--- version. The caller holds the row lock.
+-- version. The caller has locked the execution.
 drop function if exists ff._make_eligible;
 create function ff._make_eligible(
   p_partition_key smallint,

@@ -1,7 +1,7 @@
 -- Move executions to the routes with their new code versions. p_versions has one entry for each
--- execution. An execution with steps moves only to a code version. An execution without steps moves
--- only to the route without a code version, for which the entry is null. All other executions stay
--- on their routes. The caller holds the row locks.
+-- execution; null stands for the route without a code version. An execution stays on its route if
+-- it has steps and its entry is null, or if it has no steps and its entry is a version. The caller
+-- has locked the executions.
 drop function if exists ff._move_to_versions;
 create function ff._move_to_versions(
   p_partition_key smallint,

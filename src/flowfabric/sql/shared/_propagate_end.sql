@@ -1,5 +1,5 @@
 -- Propagate the ends of executions, and the ends of all executions that end because of them. The
--- caller holds the row locks of the ended executions.
+-- caller has locked the ended executions.
 --
 -- For each ended execution, the call wakes the executions that wait for it (_wake_waiters), cancels
 -- the children bound to it (_cancel_bound_children), and resolves the edges out of it

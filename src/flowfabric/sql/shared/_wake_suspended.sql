@@ -1,7 +1,7 @@
 -- Wake suspended executions and close their suspensions. T26 is a wake by the timeout of the
 -- suspension. T18 is every other wake: by a signal, by the end of runs or by an operator. The
 -- executions become eligible. If p_delay is more than 0, they are delayed by p_delay instead.
--- p_detail says what woke them. The caller holds the row locks.
+-- p_detail says what woke them. The caller has locked the executions.
 drop function if exists ff._wake_suspended;
 create function ff._wake_suspended(
   p_partition_key smallint,

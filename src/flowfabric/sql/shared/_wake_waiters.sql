@@ -3,7 +3,7 @@
 -- is woken (T18).
 --
 -- At most p_limit waiters are handled, and locked waiters are skipped. Returns how many waiters
--- were handled. The caller holds the row locks of the ended executions.
+-- were handled. The caller has locked the ended executions.
 drop function if exists ff._wake_waiters;
 create function ff._wake_waiters(
   p_partition_key smallint,

@@ -2,9 +2,8 @@
 --
 -- An edge is unresolved until the end of its upstream is propagated to it. A member that waits for
 -- dependencies has a pending edge group with an unresolved edge. A member that has never started is
--- not eligible while a pending group has an edge that is applied and unresolved. Two kinds of waits
--- are checked elsewhere: C01 checks waits for runs, and F12 and F13 check members of a cancelled
--- flow.
+-- not eligible while a pending group has an edge that is applied and unresolved. C01 checks
+-- executions that wait for runs. F12 and F13 check the members of a cancelled flow.
 --
 -- Holds:   always
 -- Reads:   executions

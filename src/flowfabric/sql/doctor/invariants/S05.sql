@@ -1,9 +1,9 @@
 -- A delayed execution has a time at which its delay ends, and due_at is never later than the first
 -- timer.
 --
--- The timers of a row are its delay, its wait before a reclaim, its deadline, its lease and its
--- attempt timeout. The reconcilers find rows by due_at only. So due_at can be earlier than the
--- first timer, but not later: otherwise the timer would be handled too late.
+-- The timers of a row are its delay, the time of its reclaim (reclaim_at), its deadline, its lease
+-- and its attempt timeout. The reconcilers find rows by due_at only. So due_at can be earlier than
+-- the first timer, but not later: otherwise the timer would be handled too late.
 --
 -- Holds:   always
 -- Reads:   executions

@@ -1,7 +1,7 @@
 -- A due timer is soon handled.
 --
 -- The reconcilers of any worker act within seconds. They make delayed executions eligible. They let
--- workers reclaim an execution whose wait after a lost lease is over. They end attempts and
+-- workers reclaim an execution that had to wait after several crashes. They end attempts and
 -- executions whose time is over.
 --
 -- Holds:   soon, within 15 s. A finding is a warning. It is an error after 150 s, but only if

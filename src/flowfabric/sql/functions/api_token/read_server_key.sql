@@ -1,5 +1,5 @@
 -- Return the key with which HTTP servers sign the leases of their workers. All servers of a
--- database share the key, so that any server can serve any call.
+-- database share the key, so that any server can answer any call.
 --
 -- The first call makes the key inside the database. If a client sent the key instead, the key could
 -- reach the log of the database.

@@ -1,7 +1,7 @@
 -- Add usage to all of the budgets or to none of them, and return the outcome.
 --
--- The outcome is one of: ok (applied) · soft_breach (applied) · hard_breach (nothing applied)
--- · invalid (nothing applied, because a sum would be out of range) · already_applied (one of the
+-- The outcome is one of: ok (applied) · soft_breach (applied) · hard_breach (nothing applied) ·
+-- invalid (nothing applied, because a total would be out of range) · already_applied (one of the
 -- budgets applied a report with the same dedup key in the last 24 hours).
 --
 -- The answer to a breach also has budget_id, budget, key, dimension, usage, limit and on_exceed.

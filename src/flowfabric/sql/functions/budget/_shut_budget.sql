@@ -1,5 +1,4 @@
--- Shut or open a budget and its lines, depending on its usage. The caller holds the lock of the
--- budget.
+-- Shut or open a budget and its lines, depending on its usage. The caller has locked the budget.
 --
 -- A budget is shut if the used and refused amounts of a dimension together reach its hard limit. If
 -- the refused amounts did not count, the usage could stay just below the limit: executions would

@@ -17,7 +17,7 @@
 -- 6. If a gate has refused a row, put up to 1 000 more rows into line (ff._park_more). Later rounds
 --    skip rows that this gate would refuse. If this gate is the gate of a lane, later rounds skip
 --    all routes of the lane.
--- 7. Repeat steps 3 to 6 until p_limit rows are picked, twice p_limit rows are locked, or no
+-- 7. Repeat 3 to 6 until p_limit rows are picked, twice p_limit rows are locked, or no
 --    candidate is left. Each round starts after the last row of the round before.
 -- 8. End the capped rows. A row past its deadline expires (T24). A row over the limit of reclaims
 --    or crashes fails (T22).

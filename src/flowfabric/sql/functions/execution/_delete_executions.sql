@@ -1,4 +1,4 @@
--- Delete ended executions with all their rows. The caller holds the row locks.
+-- Delete ended executions with all their rows. The caller has locked the executions.
 --
 -- Events are kept for p_event_floor after the end of their execution. If that time is over and no
 -- subscription needs the events, they are deleted with the execution. Otherwise ff.event_trim

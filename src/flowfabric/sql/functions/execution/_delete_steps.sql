@@ -1,7 +1,7 @@
 -- Delete steps of an execution. If p_fresh is true, all steps are deleted. If p_from_step is given,
 -- that step and every step started after it are deleted. Otherwise nothing is deleted. The call is
 -- refused if p_from_step does not exist. Returns a description of the deletion for the detail of an
--- event. The caller holds the row lock.
+-- event. The caller has locked the execution.
 --
 -- A signal that a deleted wait had taken is spent: no wait gets it again.
 --

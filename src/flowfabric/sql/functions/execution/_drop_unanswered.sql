@@ -1,4 +1,4 @@
--- Reset the waits that no signal has answered. Such a wait is still open, or it was ended by its
+-- Clear the waits that no signal has answered. Such a wait is still open, or it was ended by its
 -- timeout or by an operator. The next run of the handler opens the wait again. The caller has
 -- locked the executions.
 --

@@ -1,5 +1,5 @@
 -- End executions: skip (T5), fail after too many reclaims (T22), cancel (T23), expire (T24), or end
--- by the timeout of a suspension (T25). The caller holds the row locks.
+-- by the timeout of a suspension (T25). The caller has locked the executions.
 --
 -- A live lease ends. The epoch of the execution rises, so that every later call of the holder is
 -- refused, and the holder gets a hint. An open attempt ends as p_ended_as. An attempt that had

@@ -1,7 +1,6 @@
--- Explain why no live worker covers a route. The call checks five conditions in this order: a
--- worker is alive, serves the namespace, knows the task, serves the lane, has the capabilities. The
--- answer names the first condition that excludes all remaining workers. At most 1 000 workers are
--- read.
+-- Explain why no live worker covers a route. The call checks in this order whether a worker is
+-- alive, serves the namespace, knows the task, serves the lane, and has the capabilities. The
+-- answer names the first check that excludes all remaining workers. At most 1 000 workers are read.
 drop function if exists ff._explain_missing_worker;
 create function ff._explain_missing_worker(
   p_namespace text,

@@ -7,7 +7,7 @@
 -- until its timeout. Crashes stay counted. Otherwise an execution that sleeps between its crashes
 -- would never count as suspect.
 --
--- The caller holds the row locks and has checked the fences.
+-- The caller has locked the executions and checked the fences.
 drop function if exists ff._interrupt_executions;
 create function ff._interrupt_executions(
   p_partition_key   smallint,

@@ -1,6 +1,6 @@
 -- Keep the result of a member before its replay, for the downstreams that were promised this
--- result. The caller holds the row lock of the member, so the satisfied edges from the member do
--- not change meanwhile.
+-- result. The caller has locked the member, so the satisfied edges from the member do not change
+-- meanwhile.
 drop function if exists ff._keep_result;
 create function ff._keep_result(p_partition_key smallint, p_execution_id uuid)
 returns void

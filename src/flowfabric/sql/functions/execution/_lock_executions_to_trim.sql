@@ -1,14 +1,14 @@
 -- Lock executions whose retention is over, without waiting. The call scans at most 2 000 rows in id
 -- order, and locks at most p_limit rows.
 --
--- An execution is taken only if its parent and all members of its flow have ended, and its end is
--- fully propagated. Executions whose policy sets a retention are not taken here; ff._trim_batch
--- finds them by an index. If a namespace, a lane or tags are given, only executions that match all
--- of them are taken.
+-- An execution is locked only if its parent and all members of its flow have ended, and its end is
+-- fully propagated. Executions whose policy sets a retention are left out; ff._trim_batch finds
+-- them by an index. If a namespace, a lane or tags are given, only executions that match all of
+-- them are locked.
 --
--- p_position is the id after which the scan starts; null starts at the first id. next_id is the id
--- at which the scan stopped; null means that the scan reached the end. The scan skips ids that are
--- too young for the shortest retention in force.
+-- p_position is the id after which the scan starts; null starts at the first id. next_id is the
+-- p_position of the next call; null means that the scan reached the end. The scan skips ids that
+-- are too young for the shortest retention in force.
 drop function if exists ff._lock_executions_to_trim;
 create function ff._lock_executions_to_trim(
   p_partition_key smallint,

@@ -6,7 +6,7 @@
 -- replayed. The call does not wait. If another transaction has locked a flow, the members of that
 -- flow are kept for now.
 --
--- The caller holds the locks of the executions.
+-- The caller has locked the executions.
 drop function if exists ff._mark_trimmed_flows;
 create function ff._mark_trimmed_flows(
   p_partition_key smallint,

@@ -1,7 +1,7 @@
 -- Return the given executions that are not granted to another worker, in the same order. Expired
 -- grants and grants to p_worker_id do not count.
 --
--- The caller holds the locks of the executions, so nobody can issue a grant meanwhile.
+-- The caller has locked the executions, so nobody can issue a grant meanwhile.
 drop function if exists ff._not_granted_elsewhere;
 create function ff._not_granted_elsewhere(
   p_partition_key smallint,

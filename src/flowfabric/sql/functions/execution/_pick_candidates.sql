@@ -1,6 +1,6 @@
 -- Run one round of a claim: read the candidates after a position, and lock at most p_need
 -- of them in claim order (see ff._read_candidates). Rows locked by other transactions are skipped.
--- Each row that the round locks belongs to one of three groups:
+-- Each row that the round locks is one of these:
 --
 -- picked  The claim can lease it.
 -- capped  The claim must end it, because its deadline has passed, it was reclaimed too often, or it

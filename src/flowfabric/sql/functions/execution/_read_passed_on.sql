@@ -1,11 +1,11 @@
--- Return an object {since}: the time since which workers have only passed an execution on. A worker
--- passes an execution on if the worker's code is older than the journal: the worker delays the
--- execution, so that a worker with newer code can claim it (p_newer_step of ff.delay_execution). If
--- the lease before the present one ended in any other way, `since` is now.
+-- Return since when workers have only passed an execution on, as an object {since}. A worker whose
+-- code is older than the journal passes the execution on: it delays the execution, so that a worker
+-- with newer code can claim it (p_newer_step of ff.delay_execution). If the lease before the
+-- present one ended in any other way, `since` is now.
 --
 -- Returns null if `since` is at least 10 minutes ago, and every live worker that could take the
 -- execution, other than its holder, has passed it on since then. In that case no worker with newer
--- code can be expected. The caller holds the row lock.
+-- code can be expected. The caller has locked the execution.
 drop function if exists ff._read_passed_on;
 create function ff._read_passed_on(p_partition_key smallint, p_execution_id uuid, p_now timestamptz)
 returns jsonb

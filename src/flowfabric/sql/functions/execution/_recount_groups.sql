@@ -1,5 +1,5 @@
--- Recount edge groups after some of their edges were reopened. The caller holds the row locks of
--- the downstreams.
+-- Recount edge groups after some of their edges were reopened. The caller has locked the
+-- downstreams.
 --
 -- A satisfied group stays satisfied. If an impossible group can be satisfied again, it becomes
 -- pending and has no siblings to cancel any more. If a group stays decided, the members in

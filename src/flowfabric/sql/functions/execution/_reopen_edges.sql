@@ -1,7 +1,7 @@
 -- Reopen impossible edges of a member before the member is replayed. An edge is impossible if its
 -- upstream ended without success. A group is impossible if it can no longer be satisfied. Returns
 -- the members to replay with this member, and the number of groups with a reopened edge. The caller
--- holds the locks of _lock_for_replay.
+-- has called _lock_for_replay.
 --
 -- If the end of the member is not yet fully propagated, the call first finishes the propagation.
 -- Then it reopens the impossible edges out of the member, so that they wait for the member again. A

@@ -12,7 +12,7 @@
 -- that were promised this result.
 --
 -- The call is refused if the limit of replays is reached, if the flow was cancelled, or if members
--- of the flow were trimmed. The caller holds the locks of _lock_for_replay and has read the row.
+-- of the flow were trimmed. p_row is the row that _lock_for_replay has returned to the caller.
 drop function if exists ff._replay_execution;
 create function ff._replay_execution(
   p_partition_key smallint,

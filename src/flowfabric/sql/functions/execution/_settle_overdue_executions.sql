@@ -3,7 +3,7 @@
 -- Executions in p_over are past their deadline, and expire (T24). Executions in p_late are past
 -- their attempt timeout. If the stored policy of a late execution allows no retry, the execution
 -- expires (T24). If the policy allows a retry, the execution is retried (T24); but if its flow is
--- cancelled, the execution is cancelled instead (T23). The caller holds the row locks.
+-- cancelled, the execution is cancelled instead (T23). The caller has locked the executions.
 drop function if exists ff._settle_overdue_executions;
 create function ff._settle_overdue_executions(
   p_partition_key smallint,

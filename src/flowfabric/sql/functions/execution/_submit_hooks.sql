@@ -1,6 +1,6 @@
 -- Submit the hooks of executions that have just ended, in the transaction of the end. A hook
 -- becomes a new execution if it belongs to the task of an ended execution, and is for the outcome
--- of that execution. The caller holds the row locks of the ended executions.
+-- of that execution. The caller has locked the ended executions.
 --
 -- The payload of a hook is a JSON object. It contains the outcome, the time and other facts of the
 -- end, the arguments, the result and the error. Arguments and results that are encoded as JSON and

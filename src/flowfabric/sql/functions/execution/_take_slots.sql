@@ -8,9 +8,9 @@
 -- locked. p_asked says how many executions need each gate.
 --
 -- The transaction has locked no gate before this call, so this call can wait for gates. The update
--- that takes the slots also locks the gates, because a separate locking statement would raise the
--- cost by half. If the counter of a gate says that the gate is full, the call subtracts the slots
--- that were given back, and looks again.
+-- that takes the slots also locks the gates, which costs less than a separate locking statement. If
+-- the counter of a gate says that the gate is full, the call subtracts the slots that were given
+-- back, and checks again.
 --
 -- Locks: gates in id order; waits for each
 drop function if exists ff._take_slots;

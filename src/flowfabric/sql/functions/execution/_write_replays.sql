@@ -1,6 +1,6 @@
 -- Make ended executions eligible again (T28), or blocked if one of their groups is not satisfied
--- (T29). p_is_counted says whether these replays count towards the limit of replays. The caller
--- holds the row locks.
+-- (T29). p_is_counted says whether these replays count towards the limit of replays. The caller has
+-- locked the executions.
 --
 -- The latest attempt stays in the row until the next claim moves it to the history. Retries,
 -- reclaims and crashes are counted from 0 again. A deadline that has passed is removed, because

@@ -2,11 +2,10 @@
 --
 -- A worker covers a route if all of this is true: the route is of the worker's namespace, the
 -- worker serves the lane of the route and knows its task (null lanes or tasks mean any), the worker
--- offers all capabilities that the route needs, and the lane is open to claims. If the route has a
--- code version, one of two conditions must also be true. Either the version is in p_code_versions,
--- or the route is in p_unserved (from ff.list_unserved_routes) and its version still has no live
--- worker. If p_finish_only is true, the worker begins nothing new: it covers only routes with a
--- code version.
+-- offers all capabilities that the route needs, and the lane is open to claims. A route with a code
+-- version is covered only if the version is in p_code_versions, or if the route is in p_unserved
+-- (from ff.list_unserved_routes) and its version still has no live worker. If p_finish_only is
+-- true, the worker begins nothing new: it covers only routes with a code version.
 --
 -- The claim order is priority, order_at, id. Among equal priorities, the executions of p_first_lane
 -- go first, so that a worker of several lanes can take turns. If the last claim of the worker

@@ -7,9 +7,9 @@
 -- A holder whose code is older than the journal gives p_newer_step instead: the name of a recorded
 -- step that its code does not know. The execution is delayed by 1 to 10 seconds, so that a worker
 -- with newer code can claim it. The answer is `no_newer_code`, and the holder keeps its lease, if
--- two conditions are true. For at least 10 minutes, every lease of the execution has ended with
--- such a delay. And every other live worker that could take the execution has delayed it in this
--- way during that time.
+-- both of these are true. For at least 10 minutes, every lease of the execution has ended with such
+-- a delay. And every other live worker that could take the execution has delayed it in this way
+-- during that time.
 --
 -- Moves:    active -> runnable delayed or eligible, attempt interrupted (T15); an expired lease is
 --           marked (T19); an overdue execution is settled as by ff.expire_executions (T24, T23, T5,

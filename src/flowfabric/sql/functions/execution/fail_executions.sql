@@ -2,9 +2,9 @@
 -- failed. Returns a row for every item.
 --
 -- The policy stored with the execution decides whether a retry follows (_retry_delay).
--- p_retry_delays and p_retry_ats hold the delay or the time that a handler asked for. A time in the
--- past means now. If an item has both, the delay counts. If a retry would follow but the flow of
--- the execution is cancelled, the execution is cancelled; the answer to the holder is still
+-- p_retry_delays and p_retry_ats contain the delay or the time that a handler asked for. A time in
+-- the past means now. If an item has both, the delay counts. If a retry would follow but the flow
+-- of the execution is cancelled, the execution is cancelled; the answer to the holder is still
 -- `failed`. An end is propagated as in ff.complete_executions.
 --
 -- p_places says where in user code each error came from. The task, the category and the place of a

@@ -1,5 +1,5 @@
--- Make delayed executions eligible when their time has come. An execution that lost its lease may
--- have to wait before it is reclaimed. When that wait is over, this call makes it reclaimable.
+-- Make delayed executions eligible when their time has come. After several crashes, an execution
+-- cannot be reclaimed before its reclaim_at. At that time this call makes it reclaimable.
 --
 -- due_in is the time until the next row is due; a caller can sleep that long.
 --

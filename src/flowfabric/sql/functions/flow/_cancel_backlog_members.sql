@@ -6,7 +6,7 @@
 -- the policy cancel_pending, a member with a live lease is allowed to finish. Such a member stays
 -- on the backlog until it has ended, or until it has lost its lease and is cancelled.
 --
--- The caller holds the lock of the backlog.
+-- The caller has locked the backlog.
 drop function if exists ff._cancel_backlog_members;
 create function ff._cancel_backlog_members(
   p_partition_key smallint,

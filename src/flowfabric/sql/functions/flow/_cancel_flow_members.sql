@@ -1,5 +1,5 @@
 -- Cancel members of a cancelled flow, with the flow's reason (T23). Returns whether propagation is
--- pending. The caller holds the row locks.
+-- pending. The caller has locked the members.
 drop function if exists ff._cancel_flow_members;
 create function ff._cancel_flow_members(
   p_partition_key smallint,

@@ -10,7 +10,7 @@
 -- If the edge of an unfinished upstream is resolved, the upstream had ended and was then replayed.
 -- Such an upstream is not cancelled.
 --
--- The caller holds the row lock of the group's downstream.
+-- The caller has locked the group's downstream.
 drop function if exists ff._cancel_siblings;
 create function ff._cancel_siblings(
   p_partition_key   smallint,

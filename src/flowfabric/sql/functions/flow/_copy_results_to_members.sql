@@ -1,6 +1,6 @@
 -- Copy the results of upstreams into the payloads of members. Each of these members has a group
--- that has just been satisfied. Only edges with a data_passing_ref pass results. The caller holds
--- the row locks of the members.
+-- that has just been satisfied. Only edges with a data_passing_ref pass results. The caller has
+-- locked the members.
 --
 -- A payload takes one result. In an all_of group, it is the result of the edge that was satisfied
 -- last. In any other group, it is the result of the edge that decided the group. If several groups

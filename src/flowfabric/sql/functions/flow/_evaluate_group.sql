@@ -1,6 +1,6 @@
 -- Compute the state of an edge group from its counts. p_lost is the number of upstreams that ended
--- without success. A group with enough successes is satisfied, however many upstreams were lost.
--- The order of the ends does not matter.
+-- without success. A group with enough successes is satisfied, whatever p_lost is. The order of the
+-- ends does not matter.
 drop function if exists ff._evaluate_group;
 create function ff._evaluate_group(
   p_policy    ff.group_policy,

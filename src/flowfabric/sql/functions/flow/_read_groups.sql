@@ -1,5 +1,5 @@
 -- Read the edge groups of a flow that is given as JSON, each with its policy. The default policy is
--- all_of. If something is wrong, `problem` holds the field and the text of the first problem.
+-- all_of. If something is wrong, `problem` has the field and the text of the first problem.
 -- Otherwise `problem` is null.
 drop function if exists ff._read_groups;
 create function ff._read_groups(

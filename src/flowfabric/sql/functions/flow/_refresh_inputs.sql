@@ -4,7 +4,7 @@
 --
 -- A result that was copied into a payload is copied again. The call waits for no lock. A locked
 -- downstream is refreshed later, unless it starts before that. At most p_limit downstreams are
--- refreshed. The caller holds the row locks of the members that succeeded.
+-- refreshed. The caller has locked the members that succeeded.
 drop function if exists ff._refresh_inputs;
 create function ff._refresh_inputs(
   p_partition_key smallint,

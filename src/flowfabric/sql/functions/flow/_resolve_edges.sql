@@ -1,5 +1,5 @@
 -- Resolve the edges out of ended executions, and apply the consequences to their downstreams. The
--- caller holds the row locks of the ended executions.
+-- caller has locked the ended executions.
 --
 -- An edge is resolved once and stores its resolution, so a second propagation changes nothing. The
 -- group of the edge counts the resolution. A group is decided once.

@@ -1,6 +1,6 @@
 -- Consume a grant. If the grant is valid for this call, delete it and return `good`. Otherwise keep
--- it and return `invalid_grant`, `other_worker` or `grant_expired`. The caller holds the lock of
--- the execution.
+-- it and return `invalid_grant`, `other_worker` or `grant_expired`. The caller has locked the
+-- execution.
 drop function if exists ff._consume_grant;
 create function ff._consume_grant(
   p_partition_key smallint,

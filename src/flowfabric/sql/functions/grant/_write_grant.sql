@@ -1,5 +1,5 @@
--- Store a grant, and replace an expired one. The caller holds the lock of the execution and has
--- checked that the execution has no live grant.
+-- Store a grant, and replace an expired one. The caller has locked the execution and checked that
+-- the execution has no live grant.
 drop function if exists ff._write_grant;
 create function ff._write_grant(
   p_partition_key      smallint,

@@ -1,8 +1,8 @@
 -- List the routes that workers should take over from other code versions. p_worker_instance_ids
 -- names the workers.
 --
--- A worker should take over a route if three conditions are true: the route has unfinished
--- executions, the worker covers it, and its code version has been unserved for the worker's
+-- A worker should take over a route if all of this is true: the route has unfinished executions,
+-- the worker covers the route, and the route's code version has been unserved for the worker's
 -- version_grace. A version is unserved on a route while no live worker both covers the route and
 -- serves the version. A new route is not listed before version_grace has passed since its
 -- registration.

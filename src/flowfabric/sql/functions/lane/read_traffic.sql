@@ -13,10 +13,10 @@
 -- these events do not cover p_window, the counts are for a shorter time. `seconds` is the length
 -- of the counted time.
 --
--- waiting_since is the time at which the longest wait began. The call looks for it only among the
--- executions that are next to be claimed: one for each route and priority, for at most 10
--- priorities of a route. `workers` lists the instances that run executions of the lane. `running`
--- says how many executions each instance runs, in the same order.
+-- waiting_since is the time since which the execution that has waited longest waits. The call
+-- considers only the executions that are next to be claimed: one for each route and priority, for
+-- at most 10 priorities of a route. `workers` lists the instances that run executions of the lane.
+-- `running` says how many executions each instance runs, in the same order.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

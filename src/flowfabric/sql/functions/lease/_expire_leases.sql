@@ -1,15 +1,16 @@
--- Mark leases as expired (T19). The caller holds the row locks and has checked the expiry.
+-- Mark leases as expired (T19). The caller has locked the executions and checked the expiry.
 --
 -- An expired lease counts as a crash of its execution (crash_count), with one exception. It does
 -- not count if the execution had crashed before, and the worker reports starts (p_reports_starts of
 -- ff.claim_executions) but has not reported the start of this execution.
 --
--- After the third crash in a row, and after each further crash, the execution waits before it can
--- be reclaimed. The wait grows with each crash. Its length also depends on the id and the epoch of
--- the execution, so that executions that crashed together are not reclaimed together.
+-- After the third crash in a row, and after each further crash, the execution cannot be reclaimed
+-- before its reclaim_at. The time until then grows with each crash, up to 4 minutes. It also
+-- depends on the id and the epoch of the execution, so that executions that crashed together are
+-- not reclaimed together.
 --
--- An execution that has crashed three times while it ran alone does not wait. The next call that
--- would reclaim the execution ends it.
+-- An execution that has crashed three times while it ran alone has no reclaim_at. The next call
+-- that would reclaim the execution ends it.
 drop function if exists ff._expire_leases;
 create function ff._expire_leases(
   p_partition_key smallint,

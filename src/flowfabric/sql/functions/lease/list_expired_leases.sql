@@ -2,7 +2,7 @@
 -- or not. A lease is left out while its execution waits in line to be reclaimed.
 --
 -- The order is (lease_expires_at, execution_id). A page begins strictly after (p_after_at,
--- p_after_id), so that leases with the same expiry are neither lost nor repeated between two pages.
+-- p_after_id), so that leases with the same expiry are neither left out nor listed twice.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

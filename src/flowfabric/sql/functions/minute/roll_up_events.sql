@@ -10,8 +10,8 @@
 --
 -- Events that begin or end a run are also timed. For an event that begins a run (claimed, resumed,
 -- reclaimed), the call records how long the execution had waited since its previous event. For an
--- event that ends a run, it records how long the run took. The first wait of a flow member is not
--- recorded, because a member also waits for other members.
+-- event that ends a run, it records how long the run took. For a flow member, the time before its
+-- first run is not recorded, because a member also waits for other members.
 --
 -- If a call counts many events, it times only a random sample: 500 to 1 000 of them, and at least
 -- ten of each task and kind. The sample stands for all events of its task and kind.

@@ -1,4 +1,5 @@
--- Remove the binding of a login to a namespace. A login that is not bound can use every namespace.
+-- Remove the binding of a login to a namespace. This widens the access of the login: without a
+-- binding, it can use every namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

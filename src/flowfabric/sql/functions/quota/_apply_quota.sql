@@ -3,7 +3,7 @@
 -- lock.
 --
 -- The call also inserts a row with 0 slots into ff.gate_release for each gate. Such a row makes the
--- next claim look at the gate again, and open its lines if the gate now has room.
+-- next claim check the gate again, and open its lines if the gate now has room.
 drop function if exists ff._apply_quota;
 create function ff._apply_quota(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
--- Lower the unused shares of a limit by as much as other partitions use more than their shares. The
--- caller has locked the quota, and the gate in all partitions.
+-- Lower the unused shares of a limit, to make up for partitions that use more than their shares.
+-- The caller has locked the quota, and the gate in all partitions.
 --
 -- After a limit was lowered, a partition may still run more executions than its share. Without this
 -- call, other partitions could start executions although all partitions together already run more

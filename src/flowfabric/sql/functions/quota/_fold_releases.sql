@@ -5,7 +5,7 @@
 -- A release is a slot that was given back. A gate with a rate can also have room again because time
 -- has passed.
 --
--- The call looks at these gates:
+-- The call handles these gates:
 --
 -- 1. If at most 100 lines of p_routes are closed: the gates of these lines.
 -- 2. In every other case, also if p_routes is null: at most 100 gates that have releases and a

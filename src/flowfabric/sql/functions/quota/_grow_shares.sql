@@ -5,7 +5,7 @@
 --
 -- A partition whose share was lowered may still run more executions than its share. In that case
 -- the number of its running executions is subtracted instead of its share, so that all partitions
--- together never exceed the limit.
+-- together stay within the limit.
 drop function if exists ff._grow_shares;
 create function ff._grow_shares(
   p_gate_id     bigint,

@@ -1,6 +1,6 @@
 -- Tell whether a quota is used up: all partitions together have no room for another execution.
--- p_is_full says that the share of the given partition has no room. Only the distributed form uses
--- p_is_full.
+-- p_is_full says that the share of the given partition has no room. It matters only if the tables
+-- are distributed.
 --
 -- Executions in line count as if they ran, because they take free room first. If only another
 -- partition has room, the new execution waits until ff.balance_gates moves an unused share.

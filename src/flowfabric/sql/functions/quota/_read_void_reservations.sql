@@ -2,14 +2,13 @@
 -- starts, otherwise reserved slots.
 --
 -- An execution has a reservation while it waits in the line of another gate. The reservation is
--- valid only while the execution waits there and its lane is open to claims. If the line is open,
--- a claim must also have served the line in the last 30 seconds; without such a claim, there may
--- be no worker for the route.
+-- void if the execution no longer waits there, or if its lane is closed to claims. It is also void
+-- if the line has been open for 30 seconds: there may be no worker for the route.
 --
--- Two more conditions keep executions from waiting for each other. A reserved slot is valid only
--- if the other gate has a higher id, and if its line does not wait for a rate with a window over a
--- minute. A reserved start is valid only if the other gate has a higher id, or if its line waits
--- for a slot.
+-- Two more rules keep executions from waiting for each other. A reserved slot is valid only if the
+-- other gate has a higher id, and if the line does not wait for a rate with a window over a minute.
+-- A reserved start is valid only if the other gate has a higher id, or if the line waits for a
+-- slot.
 drop function if exists ff._read_void_reservations;
 create function ff._read_void_reservations(
   p_partition_key smallint,

@@ -1,5 +1,5 @@
 -- Open or close the lines of a budget in one partition. If lines are opened, send hints to the
--- workers of their routes. The caller holds the lock of the budget.
+-- workers of their routes. The caller has locked the budget.
 drop function if exists ff._set_lines;
 create function ff._set_lines(p_partition_key smallint, p_gate_id bigint, p_is_open boolean)
 returns void

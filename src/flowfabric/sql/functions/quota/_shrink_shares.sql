@@ -3,8 +3,8 @@
 --
 -- p_wanting are the partitions in which executions wait. Every other partition loses half of its
 -- unused share, rounded up. If the other partitions have no unused share, the shares in p_wanting
--- are made more equal. Each of the largest shares then loses one slot or one start, if it exceeds
--- the smallest by two or more.
+-- are made more equal. Each of the largest shares then loses one slot or one start, if it is larger
+-- than the smallest by two or more.
 drop function if exists ff._shrink_shares;
 create function ff._shrink_shares(p_gate_id bigint, p_wanting smallint[], p_now timestamptz)
 returns integer

@@ -5,7 +5,7 @@
 -- belongs to no partition, the call gives that part to the partitions in which executions wait.
 -- Otherwise the call takes unused shares away from other partitions, and the next call gives them
 -- to the partitions in which executions wait. Shares shrink in one transaction and grow in a later
--- one, so all partitions together never exceed the limit.
+-- one, so all partitions together stay within the limit.
 --
 -- A login that is bound to a namespace moves only the shares of that namespace.
 --

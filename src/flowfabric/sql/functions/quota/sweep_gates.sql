@@ -4,7 +4,8 @@
 -- were given back) from the counters of gates. It opens the lines of gates and budgets that have
 -- room, drops reservations that are no longer valid, and removes empty lines. If the clock went
 -- back, it also corrects gates that would open much too late. It sends a hint to the workers of
--- open lines. A login that is bound to a namespace sweeps only the gates of that namespace.
+-- open lines. If the login is bound to a namespace, the call handles only the gates of that
+-- namespace.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -3,7 +3,6 @@
 -- declared several, the smallest id is returned. A null in p_names stands for a signal that is
 -- sent by token, and gets null.
 --
--- A wait for one signal takes one. A wait for at least a number of signals takes at most 10 000.
 -- If there are already enough untaken signals of the name for all open waits, the next signal is
 -- for a later wait. The schema of that wait is not known yet, so null is returned.
 drop function if exists ff._read_expected_types;

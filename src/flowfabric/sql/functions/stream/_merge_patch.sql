@@ -1,6 +1,7 @@
 -- Apply a JSON merge patch (RFC 7396) to a document. A null deletes its key.
 --
--- All keys are merged in one step. Merging them one by one would copy the document for every key.
+-- All keys are merged together, because merging them one by one would copy the document for every
+-- key.
 drop function if exists ff._merge_patch;
 create function ff._merge_patch(p_document jsonb, p_patch jsonb)
 returns jsonb

@@ -7,10 +7,10 @@
 -- unless a limit has shortened it. Frames with an id below (floor_ms, floor_seq) that are not in
 -- this answer were removed.
 --
--- For each stream, an answer has at most p_limit frames and about 1 MiB. The last chunk can exceed
--- these limits. A chunk can begin with frames that the reader already has. If p_changed is true,
--- streams without new frames are left out. Streams whose execution has ended or does not exist are
--- always in the answer.
+-- For each stream, an answer has at most p_limit frames and about 1 MiB. The last chunk can go
+-- beyond these limits. A chunk can begin with frames that the reader already has. If p_changed is
+-- true, streams without new frames are left out. Streams whose execution has ended or does not
+-- exist are always in the answer.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

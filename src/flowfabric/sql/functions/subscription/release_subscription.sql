@@ -1,4 +1,4 @@
--- Give up the lease on a subscription, so that the next consumer need not wait until the lease
+-- Release the lease on a subscription, so that the next consumer need not wait until the lease
 -- expires. If the caller does not have the lease, nothing changes, and the answer is still
 -- `released`.
 --

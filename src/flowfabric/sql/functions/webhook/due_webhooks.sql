@@ -1,5 +1,5 @@
 -- List the webhooks that a worker can lease now. These webhooks are enabled, no worker has their
--- lease, and the pause after their last failure is over.
+-- lease, and after a failure the time of the next try has come.
 --
 -- Moves:    nothing
 -- Refuses:  WF501 forbidden

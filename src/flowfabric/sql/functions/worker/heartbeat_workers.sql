@@ -1,10 +1,10 @@
 -- Record that workers are alive, how many handlers each runs, and how long its event loop took to
 -- answer. One call is enough for all workers of a process.
 --
--- Returns a row for each worker that must act. The row says `register` if the worker is not
--- registered, or if it counts as dead because its last heartbeat is too old. The row says `drain`
--- if ff.drain_worker has asked the worker to drain. A heartbeat writes no event. If the row of a
--- worker is locked, the heartbeat of this worker is not recorded.
+-- Returns a row for each worker that must do something. The row says `register` if the worker is
+-- not registered, or if it counts as dead because its last heartbeat is too old. The row says
+-- `drain` if ff.drain_worker has asked the worker to drain. A heartbeat writes no event. If the row
+-- of a worker is locked, the heartbeat of this worker is not recorded.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -1,6 +1,6 @@
--- The types of the state model. Every dimension of an execution is an enum. All values of the model
--- exist from the start, because adding a value later takes an exclusive lock, and removing a value
--- means rewriting the tables.
+-- The types of the state model. Every part of an execution's state is an enum. All values of the
+-- model exist from the start, because adding a value later takes an exclusive lock, and removing a
+-- value means rewriting the tables.
 
 create type ff.phase as enum ('submitted', 'runnable', 'active', 'suspended', 'terminal');
 

@@ -2,8 +2,8 @@
 --
 -- A member of a flow is an execution with a flow_id. An edge makes one member wait for another. The
 -- edges into a member are in groups, and the member can run when all its groups are satisfied. Only
--- a transaction that holds the row lock of the downstream member writes its groups and edges. So
--- two ends that affect one member are applied one after the other, and no other lock is needed.
+-- a transaction that has locked the downstream member writes its groups and edges. So two ends that
+-- affect one member are applied one after the other, and no other lock is needed.
 
 create type ff.flow_cancel_policy as enum ('cancel_all', 'cancel_pending', 'flow_only');
 

@@ -12,10 +12,10 @@
 -- then stream.
 --
 -- A handler that starts again sends frames again. The position of a chunk is the number of journal
--- entries that the execution had when the chunk was sent. The first append of a later lease says
--- how many entries there were when the new run of the handler began. The run repeats every frame
--- that has this position or a higher one. So the append writes a chunk of mode `rewind`, which
--- names the last id that stays valid.
+-- entries that the execution had when the chunk was sent. The first append of a later lease gives
+-- the base: how many entries there were when the new run of the handler began. The run sends again
+-- every frame whose position is the base or higher. So the append writes a chunk of mode `rewind`,
+-- which names the last id that stays valid.
 
 create type ff.stream_mode as enum ('durable', 'summary', 'best_effort', 'rewind');
 
