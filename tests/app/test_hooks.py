@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextvars import ContextVar
 
 import pytest
@@ -45,7 +46,7 @@ async def test_they_run_in_order_and_in_reverse(app):
     assert seen == ["up 1", "up 2", "work", "down 2", "down 1"]
 
 
-async def test_the_shutdown_waits_for_what_is_running(app):
+async def test_the_shutdown_waits_for_what_is_running(app, caplog):
     started, go = asyncio.Event(), asyncio.Event()
     seen = []
 
@@ -60,12 +61,13 @@ async def test_the_shutdown_waits_for_what_is_running(app):
         seen.append("worked")
 
     run = await slow.submit()
-    async with working(app) as worker:
-        await started.wait()
-        worker.stop()
-        await asyncio.sleep(0.05)
-        assert seen == []
-        go.set()
+    with caplog.at_level(logging.INFO, logger="flowfabric"):
+        async with working(app) as worker:
+            await started.wait()
+            worker.stop()
+            await eventually(lambda: "draining: 1 executions still running" in caplog.text)
+            assert seen == []
+            go.set()
     assert seen == ["worked", "closed"]
     assert await run.state() == "completed"
 

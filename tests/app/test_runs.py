@@ -22,6 +22,8 @@ from flowfabric import (
     Retry,
     Run,
 )
+from flowfabric.db import functions
+from support.answers import Answers
 from support.database import several_partitions
 from worker.apps import working
 
@@ -172,14 +174,15 @@ async def test_events_come_in_order_and_end_with_the_execution(app, work):
     assert await kinds() == ["submitted", "claimed", "completed"]
 
 
-async def test_events_go_on_after_a_replay(app, work):
+async def test_events_go_on_after_a_replay(app, work, monkeypatch):
     run = await work.submit(1)
     await run.cancel()
     await (await app.client()).executions.replay(run.id)
     events = run.events()
     assert [(await anext(events)).kind for _ in range(3)] == ["submitted", "cancelled", "replayed"]
+    answers = Answers(monkeypatch)
     following = asyncio.create_task(anext(events))
-    await asyncio.sleep(0.05)
+    await answers.until(functions.LIST_EVENTS, 2, following)
     assert not following.done()
     await run.cancel()
     assert (await asyncio.wait_for(following, 60)).kind == "cancelled"

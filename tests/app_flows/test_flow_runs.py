@@ -438,7 +438,7 @@ class TestStoring:
         with pytest.raises(InvalidInput, match="add is a node of another flow, two, not of one"):
             await f.run.result(mine)
 
-    async def test_a_graph_as_text_cannot_steer_the_terminal(self, app, add):
+    async def test_a_graph_as_text_cannot_control_the_terminal(self, app, add):
         async with app.flow("one\x1b[2J\ntwo") as f:
             f.add(add, 1, name="a\x1b[31m\nb")
         lines = str(await f.run.graph()).splitlines()

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from faults.conftest import durable, durable_process
+from faults.conftest import durable, durable_process, killable, killable_process
 
-__all__ = ["durable", "durable_process"]
+__all__ = ["durable", "durable_process", "killable", "killable_process"]

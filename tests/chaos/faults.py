@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
@@ -95,6 +95,21 @@ class Nemesis:
                 # Each with a seed of its own, so that one that is late does not move the others.
                 random = Random(self._random.random())
                 group.create_task(self._repeat(seconds, fault, random))
+
+    async def run_once(self, names: Sequence[str]) -> None:
+        """Break these things, one after another, as soon as the workers are at work."""
+        await self._until_claimed()
+        for name in names:
+            fault: Callable[[Random], Awaitable[None]] = getattr(self, f"_{name}")
+            await fault(Random(self._random.random()))
+
+    async def _until_claimed(self) -> None:
+        claims = "select count(*) from ff.event where kind = 'claimed'"
+        while True:
+            ((number,),) = await self._server.fetch(claims)
+            if number:
+                return
+            await asyncio.sleep(0.02)
 
     async def _repeat(
         self, seconds: float, fault: Callable[[Random], Awaitable[None]], random: Random

@@ -156,7 +156,7 @@ FENCED: dict[str, tuple[str, ...]] = {
     "progress": (),
 }
 # The calls of operators, who give each a name (`reason`) that the event carries.
-STEERED: dict[str, tuple[str, ...]] = {
+OPERATIONS: dict[str, tuple[str, ...]] = {
     "cancel": ("cancelled",),
     "revoke": ("lease_revoked",),
     "replay": ("replayed",),
@@ -211,10 +211,10 @@ class History:
         return found
 
     def written(self, call: Call) -> list[Event]:
-        """The events that a fenced or a steering call wrote, going by its lease or its name."""
+        """The events that a fenced or an operation wrote, going by its lease or its name."""
         events = self.events.get(call.args["id"], ())
-        if call.op in STEERED or call.op == "cancel_held":
-            kinds = STEERED.get(call.op) or FENCED[call.op]
+        if call.op in OPERATIONS or call.op == "cancel_held":
+            kinds = OPERATIONS.get(call.op) or FENCED[call.op]
             return [e for e in events if e.kind in kinds and e.reason == call.args["reason"]]
         kinds = FENCED[call.op]
         lease = call.args["lease"]

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
-from .history import FENCED, STEERED, UNKNOWN, Call, Event, Row
+from .history import FENCED, OPERATIONS, UNKNOWN, Call, Event, Row
 
 ACTIVE = ("leased", "expired", "revoked")
 WAITING = ("runnable", "blocked")
@@ -283,8 +283,8 @@ def may_write(call: Call, event: Event) -> bool:
         return call.args["claim"] == event.lease and all(
             answer.get(name, value) == value for name, value in told.items()
         )
-    if call.op in STEERED or call.op == "cancel_held":
-        kinds = STEERED.get(call.op) or FENCED[call.op]
+    if call.op in OPERATIONS or call.op == "cancel_held":
+        kinds = OPERATIONS.get(call.op) or FENCED[call.op]
         if event.kind not in kinds or event.reason != call.args["reason"]:
             return False
         # One whose first answer was lost is told that the version has moved; one who cancelled,
@@ -321,7 +321,7 @@ def is_right(state: State, call: Call) -> bool:
         )
     if call.op in FENCED:
         return _is_right_fenced(state, call)
-    return _is_right_steered(state, call)
+    return _is_right_operation(state, call)
 
 
 def _is_right_fenced(state: State, call: Call) -> bool:
@@ -337,7 +337,7 @@ def _is_right_fenced(state: State, call: Call) -> bool:
     return word == "repeat" if call.is_ok else call.error == _REFUSALS.get(word)
 
 
-def _is_right_steered(state: State, call: Call) -> bool:
+def _is_right_operation(state: State, call: Call) -> bool:
     asked, answer = call.args["if_version"], call.answer
     if call.is_ok:
         if answer["version"] != state.version or answer["state"] not in state.public_states:

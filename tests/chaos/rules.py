@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from math import inf
 from typing import Any
 
-from .history import ENDING, FENCED, LEASING, OK, STEERED, UNKNOWN, Call, Event, History
+from .history import ENDING, FENCED, LEASING, OK, OPERATIONS, UNKNOWN, Call, Event, History
 from .linear import linearise
 
 # Between the clock of the database and ours there may be this much.
@@ -218,7 +218,7 @@ def h7_confirmed_moves_are_there_once(history: History) -> list[str]:
     """
     found = []
     versions: dict[str, list[tuple[float, int, Call]]] = defaultdict(list)
-    for call in history.of(*FENCED, *STEERED):
+    for call in history.of(*FENCED, *OPERATIONS):
         if not call.is_ok or call.op in ("renew", "progress"):
             continue
         written = history.written(call)
@@ -291,7 +291,7 @@ def h9_a_reader_never_goes_back(history: History) -> list[str]:
     or by the answer to a call of its own."""
     found = []
     seen: dict[tuple[str, str], list[tuple[float, int]]] = defaultdict(list)
-    for call in history.of("read", *FENCED, *STEERED):
+    for call in history.of("read", *FENCED, *OPERATIONS):
         if not call.is_ok or call.op == "renew":
             continue
         told = [event.version for event in history.written(call)] if call.op != "read" else []
@@ -346,7 +346,7 @@ def h12_everything_fits_into_one_order(history: History) -> list[str]:
         # One that was told of another execution with its key is a reader of that one.
         id = call.answer["id"] if call.is_ok else call.args["id"]
         calls[id].append(call)
-    for call in history.of(*STEERED, "read"):
+    for call in history.of(*OPERATIONS, "read"):
         calls[call.args["id"]].append(call)
     for call in history.fenced:
         calls[call.args["id"]].append(call)

@@ -40,12 +40,16 @@ DRAIN_SECONDS = 300.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    seconds: float
+    # Either faults of every kind come for some time, or these come once each, in this order.
+    seconds: float = 0.0
+    faults: tuple[str, ...] = ()
+    # The submits end after so many, if it is not 0.
+    submits: int = 0
     workers: int
     lease_seconds: float
     submits_per_second: float
     pace: Pace
-    doctor_every: float
+    doctor_every: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,18 +71,20 @@ async def chaos(server: Server, folder: Path, scale: Scale, tell: Callable[[str]
     crews: list[Crew] = []
     async with proxied(server.url) as proxy:
 
-        async def start(name: str, *roles: str) -> Crew:
+        def start(name: str, *roles: str) -> Crew:
             crews.append(crew_of(folder / name, roles, proxy.url, scale))
-            await crews[-1].until_started()
             return crews[-1]
 
         try:
-            subscriber = await start("subscriber", "subscriber")
+            subscriber = start("subscriber", "subscriber")
+            await subscriber.until_started()
             await until_subscribed(folder / DELIVERIES)
-            await start("people", "submitter", "operators")
+            start("people", "submitter", "operators")
             # Every fourth worker is one as users have it; the others make trouble.
             roles = ["worker" if n % 4 else "app_worker" for n in range(scale.workers)]
-            workers = await start("workers", *roles)
+            workers = start("workers", *roles)
+            for crew in crews:
+                await crew.until_started()
             nemesis = Nemesis(
                 workers=workers,
                 subscriber=subscriber,
@@ -137,6 +143,7 @@ def crew_of(home: Path, roles: Sequence[str], url: str, scale: Scale) -> Crew:
         "CHAOS_FOLDER": str(home.parent),
         "CHAOS_LEASE_SECONDS": str(scale.lease_seconds),
         "CHAOS_SUBMITS_PER_SECOND": str(scale.submits_per_second),
+        "CHAOS_SUBMITS": str(scale.submits),
     }
     commands = [
         [sys.executable, "-m", f"chaos.{role}", f"{role}{n}", str(SEED)]
@@ -153,6 +160,11 @@ async def endure(
     tell: Callable[[str], None],
 ) -> None:
     """The faults, with a look of the doctor every so often."""
+    if scale.faults:
+        await nemesis.run_once(scale.faults)
+        for crew in crews:
+            crew.supervise()
+        return
     breaking = asyncio.create_task(nemesis.run())
     started = checked = monotonic()
     try:

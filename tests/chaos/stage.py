@@ -45,6 +45,8 @@ class Stage:
         self.folder = Path(os.environ["CHAOS_FOLDER"])
         self.url = os.environ["CHAOS_DATABASE_URL"]
         self.lease_ttl = timedelta(seconds=float(os.environ["CHAOS_LEASE_SECONDS"]))
+        # 0 is no limit.
+        self.submits = int(os.environ.get("CHAOS_SUBMITS", "0"))
         self.submits_per_second = float(os.environ["CHAOS_SUBMITS_PER_SECOND"])
         self.random = Random(f"{seed} {process}")
         self.recorder = Recorder(self.folder, process)

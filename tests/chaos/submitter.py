@@ -32,20 +32,31 @@ TENANT = Limit("tenant", concurrency=2, key="tenant")
 
 
 async def submit(stage: Stage) -> None:
-    numbers = count()
+    numbers = iter(range(stage.submits)) if stage.submits else count()
     async with stage.verbs() as verbs, asyncio.TaskGroup() as group:
         for _ in range(CALLERS):
             group.create_task(_submit(stage, verbs, numbers))
+        group.create_task(_until_calm(stage))
+
+
+async def _until_calm(stage: Stage) -> None:
+    """A process that ends before has failed."""
+    while True:
+        if stage.calm:
+            return
+        await asyncio.sleep(0.1)
 
 
 async def _submit(stage: Stage, verbs: Verbs, numbers: Iterator[int]) -> None:
     random = stage.random
     pause = CALLERS / stage.submits_per_second
-    while not stage.calm:
+    for number in numbers:
+        if stage.calm:
+            return
         await asyncio.sleep(pause * random.uniform(0.5, 1.5))
         if random.random() < 0.1:
             await _wait_for_room(verbs)
-        submission = _some_work(random, next(numbers), verbs)
+        submission = _some_work(random, number, verbs)
         try:
             await verbs.client.executions.assign_partitions([submission])
         except Unavailable:

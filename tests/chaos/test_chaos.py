@@ -53,6 +53,28 @@ LONG = Scale(
 )
 
 
+SAMPLE = replace(
+    SHORT,
+    seconds=0.0,
+    faults=("sever", "kill", "crash", "kill_subscriber"),
+    submits=30,
+    submits_per_second=30.0,
+    workers=2,
+    lease_seconds=1.0,
+)
+
+
+async def test_four_faults_break_no_promise(killable: Server, tmp_path: Path) -> None:
+    """The sample in `make test` of the tests below."""
+    outcome = await chaos(killable, tmp_path, SAMPLE, print)
+    assert [one for one in outcome.findings if "fsync is off" not in one] == []
+    assert outcome.problems == []
+    assert len(outcome.away) == 1, outcome.faults
+    for name in ("kill -9 of a worker", "kill -9 of the subscriber"):
+        assert outcome.faults[name] == 1, outcome.faults
+    assert outcome.figures["executions"] >= 1
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 async def test_a_short_chaos_breaks_no_promise(durable: Server, tmp_path: Path) -> None:

@@ -194,8 +194,8 @@ async def submit(app: App, plans: Sequence[Planned], random: Random, within: flo
 
     async def cancel(planned: Planned, after: float) -> None:
         await asyncio.sleep(after)
-        policy = random.choice(["cancel_all", "cancel_pending"])
-        await insist(lambda: client.flows.cancel(planned.graph.id, policy=policy))
+        cancel_policy = random.choice(["cancel_all", "cancel_pending"])
+        await insist(lambda: client.flows.cancel(planned.graph.id, cancel_policy=cancel_policy))
 
     async with asyncio.TaskGroup() as group:
         for planned in plans:

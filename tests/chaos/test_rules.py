@@ -63,7 +63,7 @@ def read(at: float, version: int, state: str, epoch: int, **facts: Any) -> Call:
     return call("read", at, at + 0.1, id=X, **facts, answer=answer)
 
 
-def steer(op: str, at: float, name: str, outcome: str, version: int, state: str) -> Call:
+def operation(op: str, at: float, name: str, outcome: str, version: int, state: str) -> Call:
     answer = {"outcome": outcome, "version": version, "state": state, "why": None}
     return call(op, at, at + 0.1, id=X, reason=name, if_version=None, answer=answer)
 
@@ -93,7 +93,7 @@ def good() -> History:
             complete(7.2, B, 2, result="once more, with other words"),
             read(8, 5, "completed", 2, result="of the winner"),
             call("cancel", 8.2, 8.3, id=X, reason="p/1", if_version=None, no="ExecutionTerminal"),
-            steer("replay", 9, "p/2", "replayed", 6, "waiting"),
+            operation("replay", 9, "p/2", "replayed", 6, "waiting"),
             complete(9.5, B, 2, result="and again"),
             claim(10, C, 3, 3),
             complete(11, C, 3, until=None, result="of nobody knows"),
@@ -209,7 +209,7 @@ def test_h4_finds_a_success_after_the_lease_was_revoked() -> None:
         calls=[
             submit(0),
             claim(1, A, 1, 1),
-            steer("revoke", 2, "p/1", "revoked", 3, "active"),
+            operation("revoke", 2, "p/1", "revoked", 3, "active"),
             call("progress", 2.5, 2.6, id=X, lease=A, epoch=1),
         ],
         rows={X: Row(public_state="active", version=3, epoch=2)},
@@ -268,7 +268,7 @@ def test_h6_finds_a_repeat_that_overwrote_the_result() -> None:
 
 def test_h7_finds_a_confirmed_move_that_is_not_in_the_log() -> None:
     history = good()
-    history.calls.append(steer("priority", 9.3, "p/3", "changed", 7, "waiting"))
+    history.calls.append(operation("priority", 9.3, "p/3", "changed", 7, "waiting"))
     assert "H7" in broken(history)
 
 
@@ -306,11 +306,11 @@ def test_h8_finds_a_lease_that_ended_an_execution_twice() -> None:
 def test_h8_lets_a_cancel_act_again_after_a_replay_unless_it_named_a_version(
     if_version: int | None,
 ) -> None:
-    cancel = steer("cancel", 1, "p/1", "cancelled", 4, "cancelled")
+    cancel = operation("cancel", 1, "p/1", "cancelled", 4, "cancelled")
     cancel.args = {**cancel.args, "if_version": if_version}
     cancel.returned = 9.0
     history = History(
-        calls=[submit(0), cancel, steer("replay", 2, "q/1", "replayed", 3, "waiting")],
+        calls=[submit(0), cancel, operation("replay", 2, "q/1", "replayed", 3, "waiting")],
         rows={X: Row(public_state="cancelled", version=4, epoch=0)},
         events={X: log(
             ("submitted",),
@@ -354,7 +354,7 @@ def test_h10_finds_a_subscriber_that_missed_something(pages: list[dict[str, Any]
 def test_h12_finds_effects_in_the_wrong_order() -> None:
     """The replay was confirmed before the completion it follows in the log was asked for."""
     history = good()
-    history.calls[10] = steer("replay", 6.3, "p/2", "replayed", 6, "waiting")
+    history.calls[10] = operation("replay", 6.3, "p/2", "replayed", 6, "waiting")
     assert "H12" in broken(history)
 
 
@@ -384,7 +384,7 @@ def test_h12_finds_a_transition_that_is_none() -> None:
 def test_h12_lets_an_operator_take_an_execution_out_of_a_line(reason: str, is_found: bool) -> None:
     """It got into the line quietly, so the log does not say when. A hold would stand in the log."""
     history = History(
-        calls=[submit(0), steer("retry", 1, "p/1", "unblocked", 2, "waiting")],
+        calls=[submit(0), operation("retry", 1, "p/1", "unblocked", 2, "waiting")],
         rows={X: Row(public_state="waiting", version=2, epoch=0)},
         events={X: log(
             ("submitted",),

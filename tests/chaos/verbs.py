@@ -19,7 +19,7 @@ from flowfabric.core.execution import (
     ExecutionInfo,
     FailAnswer,
     Failure,
-    Steered,
+    OperationAnswer,
     Submission,
     Submitted,
 )
@@ -133,38 +133,40 @@ class Verbs:
             self.client.executions.cancel(
                 held.id, reason=name, source=CancelSource.LEASE_HOLDER, claimed=held
             ),
-            steered,
+            operated,
             **fence(held),
             reason=name,
         )
 
-    async def cancel(self, id: ExecutionId, if_version: int | None) -> Steered:
+    async def cancel(self, id: ExecutionId, if_version: int | None) -> OperationAnswer:
         name = self.name()
         return await self._recorder.record(
             "cancel",
             self.client.executions.cancel(
                 id, reason=name, actor=self._recorder.process, if_version=if_version
             ),
-            steered,
+            operated,
             id=id,
             reason=name,
             if_version=if_version,
         )
 
-    async def revoke(self, id: ExecutionId, if_version: int | None) -> Steered:
-        return await self._steer("revoke", self.client.leases.revoke, id, if_version)
+    async def revoke(self, id: ExecutionId, if_version: int | None) -> OperationAnswer:
+        return await self._operate("revoke", self.client.leases.revoke, id, if_version)
 
-    async def replay(self, id: ExecutionId, if_version: int | None) -> Steered:
-        return await self._steer("replay", self.client.executions.replay, id, if_version)
+    async def replay(self, id: ExecutionId, if_version: int | None) -> OperationAnswer:
+        return await self._operate("replay", self.client.executions.replay, id, if_version)
 
-    async def retry(self, id: ExecutionId, if_version: int | None) -> Steered:
-        return await self._steer("retry", self.client.executions.retry, id, if_version)
+    async def retry(self, id: ExecutionId, if_version: int | None) -> OperationAnswer:
+        return await self._operate("retry", self.client.executions.retry, id, if_version)
 
-    async def priority(self, id: ExecutionId, number: int, if_version: int | None) -> Steered:
-        async def change(id: ExecutionId, **options: Any) -> Steered:
+    async def priority(
+        self, id: ExecutionId, number: int, if_version: int | None
+    ) -> OperationAnswer:
+        async def change(id: ExecutionId, **options: Any) -> OperationAnswer:
             return await self.client.executions.change_priority(id, number, **options)
 
-        return await self._steer("priority", change, id, if_version, priority=number)
+        return await self._operate("priority", change, id, if_version, priority=number)
 
     async def read(self, id: ExecutionId) -> ExecutionInfo | None:
         def answer(found: ExecutionInfo | None) -> dict[str, Any]:
@@ -181,18 +183,18 @@ class Verbs:
             "read", self.client.executions.describe(id), answer, id=id
         )
 
-    async def _steer(
+    async def _operate(
         self,
         op: str,
-        operation: Callable[..., Awaitable[Steered]],
+        operation: Callable[..., Awaitable[OperationAnswer]],
         id: ExecutionId,
         if_version: int | None,
         **args: Any,
-    ) -> Steered:
+    ) -> OperationAnswer:
         name = self.name()
         call = operation(id, reason=name, actor=self._recorder.process, if_version=if_version)
         return await self._recorder.record(
-            op, call, steered, id=id, reason=name, if_version=if_version, **args
+            op, call, operated, id=id, reason=name, if_version=if_version, **args
         )
 
 
@@ -223,7 +225,7 @@ def failed(given: FailAnswer) -> dict[str, Any]:
     return {"retries": given.will_retry, "next": given.next_attempt}
 
 
-def steered(given: Steered) -> dict[str, Any]:
+def operated(given: OperationAnswer) -> dict[str, Any]:
     return {
         "outcome": given.outcome,
         "version": given.version,

@@ -7,6 +7,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from cli.operating import full
@@ -125,3 +126,16 @@ def test_a_global_option_is_defined_in_one_place():
 def test_the_help_of_the_root_names_all_global_options():
     for name in GLOBAL_OPTIONS:
         assert f"--{name.replace('_', '-')}" in str(flowfabric.__doc__)
+
+
+def commands(command, path):
+    yield path, command
+    for name, each in getattr(command, "commands", {}).items():
+        yield from commands(each, f"{path} {name}")
+
+
+def test_no_command_has_two_options_with_the_same_name():
+    """The later one would win, and the help would show a letter that does something else."""
+    for path, command in commands(typer.main.get_command(app), "flowfabric"):
+        names = [name for each in command.params for name in (*each.opts, *each.secondary_opts)]
+        assert len(set(names)) == len(names), path

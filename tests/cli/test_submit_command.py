@@ -337,14 +337,14 @@ async def test_an_execution_nobody_knows_is_not_found(ff: Commands):
     assert "there is no such execution" in finished.err
 
 
-async def test_neither_a_result_nor_a_failure_can_steer_the_terminal(ff: Commands, engine):
+async def test_neither_a_result_nor_a_failure_can_control_the_terminal(ff: Commands, engine):
     """Whoever may call the functions of the engine stores what it likes."""
-    steering = "\x1b]0;title\x07\x9b5m\u202e"
+    control = "\x1b]0;title\x07\x9b5m\u202e"
     harm = {"\x1b", "\x07", "\x9b", "\u202e"}
     await engine.submit_many([Item(), Item()])
     done, failed = await engine.claim(2)
-    await engine.complete(done, f'"{steering}"'.encode())
-    detail = json.dumps({"message": steering, "trace": f"{steering}\nlast"}).encode()
+    await engine.complete(done, f'"{control}"'.encode())
+    detail = json.dumps({"message": control, "trace": f"{control}\nlast"}).encode()
     await engine.fail(failed, "permanent", reason="\x9b5m\u202e", detail=detail)
 
     ended = await ff.on_terminal("result", str(done.execution_id))
@@ -354,4 +354,4 @@ async def test_neither_a_result_nor_a_failure_can_steer_the_terminal(ff: Command
     assert not harm & {*ended[1], *broken[1]}
     assert "last\n" in broken[1]
     # a pipe gets what was stored
-    assert (await ff("result", str(done.execution_id))).out == f'"{steering}"\n'
+    assert (await ff("result", str(done.execution_id))).out == f'"{control}"\n'

@@ -76,7 +76,7 @@ async def test_what_makes_no_sense_is_named(ff: Commands, told: Lease):
         assert (await ff("tail", missing, "-o", "text", *more)).code == 3
 
 
-async def test_a_stream_cannot_steer_the_terminal(ff: Commands, engine, make):
+async def test_a_stream_cannot_control_the_terminal(ff: Commands, engine, make):
     held = await make.execution("leased")
     await append(engine, held.lease, b"\x1b]0;title\x07red \x1b[31m")
     await engine.complete(held.lease)

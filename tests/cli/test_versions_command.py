@@ -31,7 +31,7 @@ async def test_versions_are_listed_with_the_answer(ff, make, db):
     assert table[-1].startswith("Version 2 is in use")
 
 
-async def test_a_version_does_not_steer_the_terminal(ff, db):
+async def test_a_version_does_not_control_the_terminal(ff, db):
     async with FlowFabric(db.url, namespace=NAMESPACE) as client:
         await client.workers.register(
             worker_id="w", worker_instance_id="w", tasks=[TASK], code=CodeVersion("1\x9b2J\u202e")

@@ -286,9 +286,9 @@ async def test_words_that_cannot_be_sent_are_named(client, field, word):
         with pytest.raises(InvalidInput) as refused:
             await call(id, **given)
         assert refused.value.field == field
-    for steer in (client.schedules.pause, client.schedules.resume):
+    for change in (client.schedules.pause, client.schedules.resume):
         with pytest.raises(InvalidInput) as refused:
-            await steer("tick", **given)
+            await change("tick", **given)
         assert refused.value.field == field
 
 

@@ -21,6 +21,8 @@ from flowfabric.core.errors import (
 from flowfabric.core.flow import FlowCancellation, FlowCancelOutcome
 from flowfabric.core.ids import ExecutionId, FlowId, mint, mint_flow
 from flowfabric.core.states import EventKind, FlowCancelPolicy
+from flowfabric.db import functions
+from support.answers import Answers
 from support.cancelling import backlog, empty_flow
 from support.clock import Clock
 from support.database import Database, home
@@ -46,7 +48,7 @@ def ids(flow: Flow, *names: str) -> set[ExecutionId]:
 
 
 def told(answer: FlowCancellation) -> tuple[Any, ...]:
-    return answer.outcome, answer.policy, answer.reason, set(answer.members), answer.failed
+    return answer.outcome, answer.cancel_policy, answer.reason, set(answer.members), answer.failed
 
 
 async def are_cancelled(flow: Flow) -> bool:
@@ -100,14 +102,15 @@ async def test_a_flow_without_anybody_to_end_is_cancelled_at_once(
     assert told(answer)[:2] == (FlowCancelOutcome.ALREADY_TERMINAL, None)
     assert len((await client.flows.retry_failed(id_of(ended))).replayed) == 1
     going_on = await make_flow(db, nodes=["a"])
-    answer = await client.flows.cancel(id_of(going_on), policy="flow_only", wait=SECONDS)
+    answer = await client.flows.cancel(id_of(going_on), cancel_policy="flow_only", wait=SECONDS)
     assert answer.outcome is FlowCancelOutcome.CANCELLED
     await going_on.complete("a")
 
 
-async def test_b7_waiting_waits_for_the_members_not_for_the_flow(
-    db: Database, client: FlowFabric
+async def test_waiting_waits_for_the_members_not_for_the_flow(
+    db: Database, client: FlowFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("flowfabric.client.flow_cancel._LOCKED_SECONDS", 60.0)
     flow = await make_flow(db, nodes=["a", "b"])
     other = await db.connect()
     transaction = other.transaction()
@@ -115,8 +118,10 @@ async def test_b7_waiting_waits_for_the_members_not_for_the_flow(
     await other.execute(
         "select from ff.execution where execution_id = $1 for no key update", flow["a"]
     )
+    answers = Answers(monkeypatch)
     cancelling = asyncio.create_task(client.flows.cancel(id_of(flow), wait=SECONDS))
-    await asyncio.sleep(0.3)
+    # It has told of the flow and ended the other member; then it asks for this one again.
+    await answers.until(functions.CANCEL_MEMBERS, 3, cancelling)
     assert not cancelling.done()
     await transaction.rollback()
     assert (await cancelling).outcome is FlowCancelOutcome.CANCELLED
@@ -124,21 +129,22 @@ async def test_b7_waiting_waits_for_the_members_not_for_the_flow(
 
 
 async def test_a_member_that_drains_too_long_is_a_timeout_and_the_flow_stays_cancelled(
-    db: Database, client: FlowFabric
+    db: Database, client: FlowFabric, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow = await make_flow(db, nodes=["a", "b"])
     lease = await flow.take("a")
     with pytest.raises(FlowCancelTimeout) as caught:
         await client.flows.cancel(
-            id_of(flow), policy="cancel_pending", wait=timedelta(milliseconds=200)
+            id_of(flow), cancel_policy="cancel_pending", wait=timedelta(milliseconds=200)
         )
     assert isinstance(caught.value, TimeoutError)
     assert caught.value.facts == {"id": str(id_of(flow)), "remaining": 0, "draining": 1}
     assert await flow.states() == {"a": "active", "b": "cancelled"}
+    answers = Answers(monkeypatch)
     waiting = asyncio.create_task(
-        client.flows.cancel(id_of(flow), policy="cancel_pending", wait=SECONDS)
+        client.flows.cancel(id_of(flow), cancel_policy="cancel_pending", wait=SECONDS)
     )
-    await asyncio.sleep(0.2)
+    await answers.until(functions.CANCEL_MEMBERS, 2, waiting)
     assert not waiting.done()
     assert (await flow.engine.complete(lease)).word == "completed"
     answer = await waiting
@@ -195,8 +201,10 @@ async def test_a_flow_that_somebody_holds_is_given_up_after_a_while(
 
 async def test_a_flow_that_was_cancelled_before_tells_how(db: Database, client: FlowFabric) -> None:
     flow = await make_flow(db, nodes=["a", "b"])
-    await client.flows.cancel(id_of(flow), policy="cancel_pending", reason="first", wait=SECONDS)
-    answer = await client.flows.cancel(id_of(flow), policy="cancel_all", reason="second")
+    await client.flows.cancel(
+        id_of(flow), cancel_policy="cancel_pending", reason="first", wait=SECONDS
+    )
+    answer = await client.flows.cancel(id_of(flow), cancel_policy="cancel_all", reason="second")
     assert told(answer) == (
         FlowCancelOutcome.ALREADY_TERMINAL,
         FlowCancelPolicy.CANCEL_PENDING,
@@ -211,7 +219,7 @@ async def test_a_flow_that_drains_too_long_may_be_cancelled_at_once(
 ) -> None:
     flow = await make_flow(db, nodes=["a", "b"])
     lease = await flow.take("a")
-    await client.flows.cancel(id_of(flow), policy="cancel_pending")
+    await client.flows.cancel(id_of(flow), cancel_policy="cancel_pending")
     answer = await client.flows.cancel(id_of(flow), reason="now", wait=SECONDS)
     assert told(answer)[:3] == (
         FlowCancelOutcome.CANCELLED,
@@ -252,7 +260,7 @@ async def test_the_parts_of_a_cancel_can_be_called_one_by_one(
 @pytest.mark.parametrize(
     ("field", "given"),
     [
-        ("policy", {"policy": "everything"}),
+        ("cancel_policy", {"cancel_policy": "everything"}),
         ("wait", {"wait": 3}),
         ("wait", {"wait": timedelta(seconds=-1)}),
         ("grace", {"grace": 3}),

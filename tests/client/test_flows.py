@@ -124,7 +124,7 @@ async def test_a_graph_is_stored_and_read_back(client):
     assert (info.state, info.node_count, info.edge_count) == (FlowState.OPEN, 3, 2)
     assert (info.tags, info.creator, info.cancel_policy) == ({"team.name": "blue"}, "ann", None)
     a, b, c = ids(given)
-    assert [(one.downstream_id, one.group_no, one.policy, one.n) for one in info.groups] == [
+    assert [(one.downstream_id, one.group_no, one.group_policy, one.n) for one in info.groups] == [
         (c, 0, EdgeGroupPolicy.quorum(1, "let_run"), 1),
         (c, 1, EdgeGroupPolicy.all_of(), 1),
     ]
@@ -155,7 +155,7 @@ async def test_nodes_may_come_in_any_order(client):
     edges = await client.flows.edges(given.id)
     assert {(edge.upstream_id, edge.downstream_id) for edge in edges} == {(a, c), (b, c)}
     (group,) = (await client.flows.describe(given.id)).groups
-    assert (group.downstream_id, group.policy.kind) == (c, GroupPolicy.ANY_OF)
+    assert (group.downstream_id, group.group_policy.kind) == (c, GroupPolicy.ANY_OF)
 
 
 async def test_the_same_graph_again_is_a_duplicate(client):
@@ -275,7 +275,6 @@ async def test_a_flow_is_built_step_by_step(client):
 
 
 async def test_each_refusal_is_an_error_of_its_own(client):
-    """A17"""
     flow, (a, b) = await built(client, 2)
     stranger = await submitted(client, flow)
     stage = client.flows.stage_dependency_edge
@@ -310,7 +309,7 @@ async def test_each_refusal_is_an_error_of_its_own(client):
         await client.flows.add_execution(other, mint_in(other.partition_key))
     with pytest.raises(FlowNotFound):
         await client.flows.set_tags(mint_flow(), {"a.b": "c"})
-    await client.flows.cancel(other, policy=FlowCancelPolicy.FLOW_ONLY)
+    await client.flows.cancel(other, cancel_policy=FlowCancelPolicy.FLOW_ONLY)
     with pytest.raises(FlowAlreadyTerminal):
         await client.flows.add_execution(other, stranger)
 
@@ -401,7 +400,9 @@ async def test_tags_are_set_and_read(client):
 
 async def test_a_cancelled_flow_says_so(client):
     flow, _ = await built(client, 1)
-    await client.flows.cancel(flow, policy=FlowCancelPolicy.FLOW_ONLY, reason="enough", actor="ann")
+    await client.flows.cancel(
+        flow, cancel_policy=FlowCancelPolicy.FLOW_ONLY, reason="enough", actor="ann"
+    )
     info = await client.flows.describe(flow)
     assert (info.state, info.cancel_policy) == (FlowState.CANCELLED, FlowCancelPolicy.FLOW_ONLY)
     assert (info.cancel_reason, info.cancelled_by) == ("enough", "ann")

@@ -22,7 +22,9 @@ from flowfabric.core.execution import Failure, Route, Submission
 from flowfabric.core.ids import ExecutionId, child_id, mint
 from flowfabric.core.states import FailureClass, PublicState, StepKind
 from flowfabric.core.step import Step
+from flowfabric.db import functions
 from flowfabric.reconcilers.table import RECONCILERS
+from support.answers import Answers
 
 ROUTE = Route("default", "default", "tests.work")
 HOUR = timedelta(hours=1)
@@ -135,8 +137,7 @@ async def test_a_locked_execution_is_waited_for_then_given_up(client, db):
     (held,) = await claimed(client)
     connection = await locked(db, held.id)
     recording = asyncio.create_task(client.steps.record(held, step()))
-    await asyncio.sleep(0.2)
-    assert not recording.done()
+    await db.until_waiting(recording)
     await connection.close()
     assert (await recording).name == "load"
     connection = await locked(db, held.id)
@@ -301,11 +302,12 @@ async def test_a_parent_that_has_ended_takes_no_children(client):
     assert (await client.executions.count()).number == 1
 
 
-async def test_a_parent_that_is_locked_is_tried_again(client, db):
+async def test_a_parent_that_is_locked_is_tried_again(client, db, monkeypatch):
     (parent,) = await claimed(client)
     connection = await locked(db, parent.id)
+    answers = Answers(monkeypatch)
     submitting = asyncio.create_task(submitted(client, parent_id=parent.id, with_parent=True))
-    await asyncio.sleep(0.05)
+    await answers.until(functions.SUBMIT_EXECUTIONS, 2, submitting)
     assert not submitting.done()
     await connection.close()
     info = await client.executions.describe(await submitting)

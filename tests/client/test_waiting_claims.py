@@ -13,6 +13,8 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import InvalidInput
 from flowfabric.core.execution import Route, Submission
 from flowfabric.core.ids import mint
+from flowfabric.db import functions
+from support.answers import Answers
 
 WORKER = {"worker_id": "w", "worker_instance_id": "w-1"}
 ROUTE = Route("default", "default", "tests.work")
@@ -28,11 +30,12 @@ def submission(**options):
     return Submission(id=mint(), route=ROUTE, payload=b"null", **options)
 
 
-async def test_a_claim_waits_for_work_that_comes(client):
+async def test_a_claim_waits_for_work_that_comes(client, monkeypatch):
     await client.executions.submit(submission())
     await client.executions.claim(**WORKER)
+    answers = Answers(monkeypatch)
     waiting = asyncio.create_task(client.executions.claim(**WORKER, max_wait=timedelta(minutes=5)))
-    await asyncio.sleep(0.2)
+    await answers.until(functions.CLAIM_EXECUTIONS, 2, waiting)
     assert not waiting.done()
     await client.executions.submit(submission())
     # far less than it would wait in vain

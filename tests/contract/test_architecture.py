@@ -201,6 +201,19 @@ def test_private_names_of_asyncio_are_read_only_where_a_decision_says_so():
     assert found == {("handlers/step_failures.py", "_log_traceback")}
 
 
+def test_no_private_name_of_a_request_is_used():
+    """FastAPI and Starlette rename such attributes without notice."""
+    found = {
+        f"{file.relative_to(PACKAGE)}: {ast.unparse(node)}"
+        for file in python_files()
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute)
+        and node.attr.startswith("_")
+        and ast.unparse(node.value) in ("request", "response")
+    }
+    assert found == set()
+
+
 def test_every_module_belongs_to_a_layer():
     known = set().union(*LAYERS) | {"__init__", "__main__", "sql"}
     assert {file.relative_to(PACKAGE).parts[0].removesuffix(".py") for file in python_files()} <= (

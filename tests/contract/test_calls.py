@@ -292,6 +292,23 @@ def test_no_row_is_taken_apart_by_position(file):
     assert found == []
 
 
+def is_defaulted(node: ast.AST) -> bool:
+    """Whether this is `row.get(...)`: a default would hide that the statement lacks the column."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr == "get"
+        and is_row(node.func.value)
+    )
+
+
+def test_no_missing_column_of_a_row_gets_a_default():
+    for file, tree in sources().trees.items():
+        found = [ast.unparse(node) for node in ast.walk(tree) if is_defaulted(node)]
+        assert found == [], file
+    assert is_defaulted(ast.parse('row.get("outcome", "x")').body[0].value)
+
+
 @pytest.mark.parametrize(
     "given",
     [

@@ -587,12 +587,12 @@ async def test_every_table_is_of_a_known_kind(catalogue):
     )
 
 
-async def test_distributing_places_every_table_once_and_where_it_belongs(catalogue):
-    """A table that is not listed here is placed by chance, and fails this test."""
+async def test_every_table_is_distributed_once_and_as_it_should_be(catalogue):
+    """A table that is not listed here is distributed by chance, and fails this test."""
     tables = await citus.read_tables(StandIn(catalogue, Memory()))
     parts = {
         name: [label.removeprefix("ff.").partition(",")[0] for label, _ in statements]
-        for name, statements in citus.placing(tables, shards=32)
+        for name, statements in citus.distributing(tables, shards=32)
     }
     assert list(parts) == [
         "reference tables",
@@ -600,8 +600,8 @@ async def test_distributing_places_every_table_once_and_where_it_belongs(catalog
         "ff.execution",
         "tables beside ff.execution",
     ]
-    placed = [name for part in parts.values() for name in part]
-    assert len(placed) == len(set(placed))
+    distributed = [name for part in parts.values() for name in part]
+    assert len(distributed) == len(set(distributed))
     assert set(parts["reference tables"]) == ON_EVERY_NODE
     assert set(parts["tables of the coordinator"]) == COORDINATOR
     assert parts["ff.execution"] == ["execution"]

@@ -60,7 +60,7 @@ def test_wide_characters_count_twice():
     assert lines[1:] == ["日本  x", "abcd  y"]
 
 
-def test_what_could_steer_the_terminal_is_not_printed():
+def test_what_could_control_the_terminal_is_not_printed():
     assert printable("a\x1b[31mb\nc\td\x07\u202e\u2028\u2029") == "a?[31mb c d????"
     (_, line) = table(TWO[:1], [["a\x1b[2Jb\nc"]], Screen())
     assert line == "a?[2Jb c"

@@ -82,8 +82,16 @@ def test_a_busy_orphan_of_a_killed_server_is_ended(project, query, kill_server, 
     assert not worker.is_alive()
 
 
-def test_a_start_waits_for_a_server_that_is_stopping(project, server_pid, wait_until):
+def test_a_start_waits_for_a_server_that_is_stopping(project, server_pid, wait_until, monkeypatch):
     server = embedded.start(project)
+    looks: list[postmaster.State] = []
+    look = postmaster._state
+
+    def noted(folder: Folder) -> postmaster.State:
+        looks.append(look(folder))
+        return looks[-1]
+
+    monkeypatch.setattr(postmaster, "_state", noted)
 
     async def scenario() -> None:
         connection = await asyncpg.connect(server.url)
@@ -94,7 +102,8 @@ def test_a_start_waits_for_a_server_that_is_stopping(project, server_pid, wait_u
         )
         await stopping
         starting = asyncio.create_task(asyncio.to_thread(embedded.start, project))
-        await asyncio.sleep(0.1)
+        # It has looked twice, so the first look did not satisfy it.
+        await asyncio.to_thread(wait_until, lambda: looks[:2] == [postmaster.State.CHANGING] * 2)
         assert not starting.done()
         await connection.close()
         again = await starting

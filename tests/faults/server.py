@@ -42,9 +42,9 @@ _FENCE = re.compile(r"x\.ownership = 'leased'\s.*?greatest\(v_now, x\.transition
 class Server:
     """One server process that can be ended in every way and started again at the same place."""
 
-    def __init__(self, project: Path) -> None:
+    def __init__(self, project: Path, fsync: str) -> None:
         self._project = project
-        self._options = {"fsync": "on", "synchronous_commit": "on", "max_connections": "100"}
+        self._options = {"fsync": fsync, "synchronous_commit": "on", "max_connections": "100"}
         self._uses = [embedded.start(project, options=self._options)]
         self._root = self.url = self._uses[0].url
         self._databases = 0
@@ -145,13 +145,15 @@ class Server:
 
 
 @contextmanager
-def durable_server() -> Iterator[Server]:
+def durable_server(fsync: str = "on") -> Iterator[Server]:
+    """Without fsync, it survives the end of its processes, but not that of the machine. Its start
+    after a crash is quick."""
     # Not tmp_path: the server runs as another user if the tests run as root.
     project = Path(tempfile.mkdtemp(prefix="ff-faults-", dir="/tmp"))
     project.chmod(0o755)
     server = None
     try:
-        server = Server(project)
+        server = Server(project, fsync)
         yield server
     finally:
         if server is not None:

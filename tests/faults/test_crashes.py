@@ -18,8 +18,6 @@ from .load import Load, progress, tasks_on, until_all_ended
 from .server import Server
 from .workers import Fleet
 
-LEASE_SECONDS = 2.0
-WORKERS = 3
 SEED = 20261115
 
 
@@ -30,6 +28,15 @@ class Scale:
     stops: int
     # How long the submits are spread, so that the faults meet work.
     seconds: float
+    workers: int = 3
+    lease_seconds: float = 2.0
+
+
+async def test_every_execution_ends_once_if_a_worker_and_the_server_die(
+    killable: Server, tmp_path: Path
+) -> None:
+    """The sample in `make test` of the test below."""
+    await survive(killable, tmp_path, Scale(40, 1, 1, 0.5, workers=2, lease_seconds=1.0))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +79,7 @@ async def survive(durable: Server, tmp_path: Path, scale: Scale) -> None:
     random = Random(SEED)
     load = Load(scale.executions, Random(SEED + 1))
     app, tasks = tasks_on(durable.url)
-    fleet = Fleet(tmp_path, durable.url, WORKERS, concurrency=3, lease=LEASE_SECONDS)
+    fleet = Fleet(tmp_path, durable.url, scale.workers, concurrency=3, lease=scale.lease_seconds)
     nemesis = Nemesis(fleet, durable, random, scale)
     checks = 0
     try:
@@ -88,11 +95,11 @@ async def survive(durable: Server, tmp_path: Path, scale: Scale) -> None:
                 checks += 1
                 total, ended = await progress(durable)
                 print(f"{monotonic() - began:5.1f} s  {ended}/{total} ended  {nemesis}")
-                await asyncio.sleep(1)
+                await asyncio.wait([submitting, breaking], timeout=1)
         fleet.supervise()
         await until_all_ended(durable)
         ends = await load.check(durable)
-        assert fleet.close() == [0] * WORKERS
+        assert fleet.close() == [0] * scale.workers
         log, errors = fleet.log(), fleet.errors()
     finally:
         await app.close()
@@ -153,7 +160,8 @@ class Nemesis:
             if self.is_late() or self._fleet.workers[position].pid in await self._holders():
                 # The last renewal was earlier, so this is beyond the lease in any case. A little
                 # beyond is worst: its successor is at work then.
-                await asyncio.sleep(LEASE_SECONDS + self._random.choice((0.0, 0.2, 0.4, 1.0)))
+                late = self._random.choice((0.0, 0.2, 0.4, 1.0))
+                await asyncio.sleep(self._scale.lease_seconds + late)
                 self.stops += 1
             self._fleet.go_on(position)
             self._stopped.discard(position)
@@ -174,7 +182,7 @@ class Nemesis:
         """A worker that is not stopped and, if one can be found soon, has work in hand."""
         for _ in range(20):
             holders = await self._holders()
-            free = [i for i in range(WORKERS) if i not in self._stopped]
+            free = [i for i in range(self._scale.workers) if i not in self._stopped]
             if busy := [i for i in free if self._fleet.workers[i].pid in holders]:
                 return self._random.choice(busy)
             await asyncio.sleep(0.02)

@@ -1199,7 +1199,7 @@ async def _cancel_header(stage: Stage) -> Any:
         stage.state["flow"], reason="cut", actor="ann", grace=NEVER
     )
     assert answer.members == sorted(stage.state["members"], key=lambda id: id.uuid)
-    return answer.outcome, answer.policy, answer.reason, answer.member_count
+    return answer.outcome, answer.cancel_policy, answer.reason, answer.member_count
 
 
 async def _cancelled_flow(stage: Stage) -> None:

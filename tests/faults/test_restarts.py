@@ -20,11 +20,34 @@ from flowfabric.core.ids import mint
 from flowfabric.core.states import FailureClass
 from flowfabric.db.call import PATIENCE_SECONDS
 
-from .load import Load, tasks_on, until_all_ended
+from .load import Load, progress, tasks_on, until_all_ended
 from .server import Server
 from .workers import Fleet
 
 IMMEDIATE, FAST = signal.SIGQUIT, signal.SIGINT
+
+
+async def test_a_worker_survives_a_restart(killable: Server, tmp_path: Path) -> None:
+    """The sample in `make test` of the test below."""
+    load = Load(40, Random(1))
+    app, tasks = tasks_on(killable.url)
+    fleet = Fleet(tmp_path, killable.url, 1, concurrency=5, lease=2)
+    try:
+        await fleet.until_started()
+        process = fleet.workers[0]
+        submitting = asyncio.create_task(load.submit(tasks, seconds=0.5, piece=5))
+        while (await progress(killable))[0] < 10:
+            pass
+        await killable.restart(IMMEDIATE)
+        await submitting
+        await until_all_ended(killable)
+        await load.check(killable)
+        assert fleet.workers == [process]
+        assert fleet.close() == [0]
+        assert fleet.errors() == []
+    finally:
+        fleet.destroy()
+        await app.close()
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from flowfabric.cli.db import app
 from flowfabric.cli.doctor import report_json
 from flowfabric.core.errors import ConnectionLost, MigrationFailed, NotDistributable
 from flowfabric.db import citus, distribute, migrate
-from flowfabric.db.citus import Delegation, Placing, Table
+from flowfabric.db.citus import Delegation, Table, TableKind
 from flowfabric.db.connection import open_connection
 from flowfabric.db.distribute import Facts, Node, Setting
 from flowfabric.db.library import package_source
@@ -233,8 +233,8 @@ async def test_functions_are_created_delegated_and_declared_in_this_order(script
 
 def test_a_table_of_the_coordinator_counts_on_where_it_was():
     """Citus puts a new table in its place, whose identity column begins with one."""
-    event = Table(name="worker_event", wanted=Placing.COORDINATOR, placed=None, has_leftovers=False)
-    [(_, text)] = dict(citus.placing([event], shards=4))["tables of the coordinator"]
+    event = Table(name="worker_event", wanted=TableKind.COORDINATOR, kind=None, has_leftovers=False)
+    [(_, text)] = dict(citus.distributing([event], shards=4))["tables of the coordinator"]
     placed, counted = text.index("citus_add_local_table_to_metadata"), text.index("setval")
     assert placed < counted
 
@@ -299,7 +299,7 @@ async def test_a_run_that_is_killed_before_any_statement_is_finished_by_the_next
                 assert is_marked
             # If somebody migrated in between, the functions would be those for plain tables.
             before = memory.copy()
-            with refusal_if(bool(memory.placed) and not is_marked):
+            with refusal_if(bool(memory.kinds) and not is_marked):
                 await migrate.migrate(StandIn(connection, memory), source=small)
             changes = memory.statements[len(before.statements) :]
             assert all(one.startswith("analyze") for one in changes)
@@ -389,7 +389,7 @@ async def test_a_migration_of_a_distributed_database_that_is_killed_is_finished_
     url, whole = make_database(), Memory()
     await prepared(url, whole)
     count = await migrated(url, whole)
-    assert whole.placed["note"] == "partitioned"
+    assert whole.kinds["note"] == "partitioned"
     assert whole.generations == 4
     assert whole.statements[-1] == "analyze ff.note;"
     for kill_at in range(1 + part, count + 1, 5):
@@ -404,7 +404,7 @@ async def test_a_migration_of_a_distributed_database_that_is_killed_is_finished_
 
 async def test_an_older_release_has_to_finish_what_it_began(connection, small, sample):
     await migrate.migrate(connection, source=small)
-    memory = Memory(placed={"lane": "reference"})
+    memory = Memory(kinds={"lane": "reference"})
     sample.write("schema/0004_note.sql", "create table ff.note (id integer);\n")
 
     with pytest.raises(MigrationFailed, match=r"and the release of flowfabric that began it: "):
@@ -417,7 +417,7 @@ async def test_a_table_that_citus_manages_by_itself_is_no_interrupted_run(connec
     """With citus.use_citus_managed_tables, every new table is one of these."""
     await migrate.migrate(connection, source=small)
 
-    await migrate.migrate(StandIn(connection, Memory(placed={"lane": "coordinator"})), source=small)
+    await migrate.migrate(StandIn(connection, Memory(kinds={"lane": "coordinator"})), source=small)
 
 
 async def test_migrate_delegates_again_what_has_lost_its_delegation(connection, small):
@@ -491,7 +491,7 @@ COORDINATOR = Node(
     group=0, host="c", port=5432, is_active=True, has_metadata=True, has_shards=False
 )
 NODE = Node(group=1, host="n1", port=5433, is_active=True, has_metadata=True, has_shards=True)
-LANE = Table(name="lane", wanted=Placing.REFERENCE, placed=None, has_leftovers=False)
+LANE = Table(name="lane", wanted=TableKind.REFERENCE, kind=None, has_leftovers=False)
 SOUND = Facts(schema=FITTING, version="12.1-1", nodes=(COORDINATOR, NODE), tables=(LANE,))
 
 REFUSALS = {
@@ -580,8 +580,8 @@ REFUSALS = {
         "ff.execution has the trigger mine, but Citus distributes no table with a trigger; type: "
         "drop trigger mine on ff.execution",
     ),
-    "a table placed by hand": (
-        {"tables": (replace(LANE, placed=Placing.PARTITIONED),)},
+    "a table distributed by hand": (
+        {"tables": (replace(LANE, kind=TableKind.PARTITIONED),)},
         "ff.lane is not distributed as flowfabric needs it; type: "
         "select undistribute_table('ff.lane')",
     ),

@@ -30,7 +30,7 @@ class Mutant:
         return text
 
 
-VERSIONS = "tests/sql/version/test_code_versions.py"
+VERSIONS = "tests/sql/lane/test_code_versions.py"
 
 
 def _mutant(name: str, file: str, caught_by: str, *changes: tuple[str, str]) -> Mutant:
@@ -590,19 +590,19 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "one run too few is enough",
         "shared/_wake_waiters.sql",
-        "tests/sql/wait/test_wait_for_runs.py::test_k_of_n_is_enough",
+        "tests/sql/execution/test_wait_for_runs.py::test_k_of_n_is_enough",
         ("count(*)::integer as number", "count(*)::integer + 1 as number"),
     ),
     _mutant(
         "who could not be told is forgotten",
         "shared/_propagate_end.sql",
-        "tests/sql/wait/test_wakes.py::test_a_waiter_that_is_locked_is_left_and_the_answer_says_so",
+        "tests/sql/execution/test_cascades.py::test_a_waiter_that_is_locked_is_left_and_the_answer_says_so",
         ("set wakes_pending = i.is_pending", "set wakes_pending = false"),
     ),
     _mutant(
         "a child outlives its parent",
         "shared/_cancel_bound_children.sql",
-        "tests/sql/wait/test_children.py::test_children_end_with_their_parent",
+        "tests/sql/execution/test_children.py::test_children_end_with_their_parent",
         (
             "when e.ends_with_parent and e.phase <> 'terminal' then true else",
             "when true then false else",
@@ -611,27 +611,27 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "grandchildren live on",
         "shared/_read_awaited.sql",
-        "tests/sql/wait/test_children.py::test_grandchildren_end_too",
+        "tests/sql/execution/test_children.py::test_grandchildren_end_too",
         ("    where x.is_awaited);", "    where false);"),
     ),
     _mutant(
         "a wait does not lock what it waits for",
         "functions/execution/wait_for_runs.sql",
-        "tests/sql/wait/test_wait_for_runs.py::"
+        "tests/sql/execution/test_wait_for_runs.py::"
         "test_it_waits_for_a_target_that_is_ending_and_counts_it",
         ("array_append(v_targets, p_execution_id)", "array[p_execution_id]"),
     ),
     _mutant(
         "a waiter that ends leaves its waits behind",
         "functions/execution/_end_executions.sql",
-        "tests/sql/wait/test_wait_for_runs.py::"
+        "tests/sql/execution/test_wait_for_runs.py::"
         "test_a_waiter_that_is_cancelled_leaves_no_wait_behind",
         ("if v_idlers is not null then", "if false then"),
     ),
     _mutant(
         "a parent that has ended takes more children",
         "functions/execution/_bind_to_parents.sql",
-        "tests/sql/wait/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
+        "tests/sql/execution/test_children.py::test_a_parent_that_has_ended_takes_no_more_children",
         (" filter (where l.phase <> 'terminal')", ""),
     ),
     _mutant(
@@ -832,7 +832,7 @@ MUTANTS: tuple[Mutant, ...] = (
     _mutant(
         "who drains is cancelled",
         "functions/flow/_cancel_backlog_members.sql",
-        f"{_CANCEL}::test_b1_cancel_pending_lets_the_running_ones_drain_and_ends_the_others",
+        f"{_CANCEL}::test_cancel_pending_lets_the_running_ones_drain_and_ends_the_others",
         ("when p_backlog.policy = 'cancel_pending' and e.ownership = 'leased'", "when false"),
     ),
     _mutant(

@@ -1,4 +1,4 @@
-"""Reading one execution. A test with a number guards against a defect of the reference."""
+"""Reading one execution."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ FITTING = {
         "upstream": str(uuid4()),
         "downstream": "{execution}",
     },
-    "/v1/flows/{id}/policies": {"downstream": "{execution}", "kind": "all_of"},
+    "/v1/flows/{id}/group-policies": {"downstream": "{execution}", "kind": "all_of"},
     "/v1/executions/{id}/approvals/answer": {"approve": True},
     **{f"/v1/calls/{scope}/{{name}}": {"arguments": {}} for scope in Scope},
     "/v1/quotas/{name}": {"concurrency": 1},

@@ -96,6 +96,24 @@ async def test_a_form_whose_value_is_no_object_submits_nothing(world, person):
         assert answer.status_code == status
 
 
+async def test_a_task_that_was_only_submitted_has_a_page_however_many_tasks_there_are(
+    world, person, conn
+):
+    names = [f"task_{n:04}" for n in range(1001)]
+    columns = [[OURS] * 500, ["default"] * 500]
+    for start in range(0, 1001, 500):
+        some = names[start : start + 500]
+        await conn.fetch(
+            "select ff.register_routes($1, $2, $3, $4)",
+            *(column[: len(some)] for column in columns),
+            some,
+            [""] * len(some),
+        )
+    visitor = await person("read")
+    assert names[-1] in (await visitor.look(f"/tasks/one?name={names[-1]}")).text
+    await visitor.look("/tasks/one?name=task_none", 404)
+
+
 async def test_half_of_a_surrogate_pair_is_shown_as_its_escape(world, person):
     caller = await world.caller("work", "submit")
     body = {"worker_id": "x", "worker_instance_id": "x", "tasks": [{"name": "loose"}]}

@@ -118,7 +118,7 @@ async def test_a_stream_that_does_not_read_is_closed_and_harms_nobody(world, htt
     client = await world.client()
     feed = server_events.Feed(client)
     cursor = await client.events.open()
-    slow, quick = feed.join(cursor), feed.join(cursor)
+    slow, quick = feed.open_queue(cursor), feed.open_queue(cursor)
     seen = 0
     for _ in range(5):
         await http.post("/v1/executions", json=SUBMIT)
@@ -127,7 +127,7 @@ async def test_a_stream_that_does_not_read_is_closed_and_harms_nobody(world, htt
     assert seen == 5
     left = [slow.get_nowait() for _ in range(slow.qsize())]
     assert left[-1] is None
-    feed.leave(quick)
+    feed.close_queue(quick)
     await eventually(feed.task.done)
 
 

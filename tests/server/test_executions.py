@@ -1,4 +1,4 @@
-"""Executions over HTTP: submit, read, steer, signal."""
+"""Executions over HTTP: submit, read, operate, signal."""
 
 from __future__ import annotations
 
@@ -125,15 +125,15 @@ async def test_a_list_takes_the_filter_language_and_pages_by_a_link(http):
     assert (wrong.status_code, wrong.json()["field"]) == (422, "where")
 
 
-STEERING = [
+OPERATIONS = [
     ("POST", "cancel", {"reason": "late"}, "cancelled"),
     ("PUT", "priority", {"priority": 7, "reason": "soon"}, "changed"),
     ("POST", "retry", {}, "promoted"),
 ]
 
 
-@pytest.mark.parametrize(("method", "verb", "body", "outcome"), STEERING)
-async def test_steering_names_its_actor_and_obeys_if_match(http, method, verb, body, outcome):
+@pytest.mark.parametrize(("method", "verb", "body", "outcome"), OPERATIONS)
+async def test_an_operation_names_its_actor_and_obeys_if_match(http, method, verb, body, outcome):
     uuid = await submitted(http, delay="1h")
     place = f"/v1/executions/{uuid}"
     tag = (await http.get(f"{place}/state")).headers["etag"]

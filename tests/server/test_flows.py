@@ -85,7 +85,7 @@ async def test_a_flow_is_built_piece_by_piece_and_cancelled(http):
         assert added.status_code == 201, added.text
     revision = added.json()["graph_revision"]
     rule = {"downstream": members[1], "kind": "quorum", "k": 1, "on_satisfied": "let_run"}
-    assert (await http.put(f"{place}/policies", json=rule)).json()["outcome"] == "set"
+    assert (await http.put(f"{place}/group-policies", json=rule)).json()["outcome"] == "set"
     edge = {"upstream": members[0], "downstream": members[1]}
     staged = await http.post(f"{place}/edges", json={**edge, "expected_graph_revision": revision})
     assert staged.status_code == 201, staged.text

@@ -55,7 +55,7 @@ def at(facts, path):
     return facts
 
 
-async def test_an_operator_looks_and_steers(http):
+async def test_an_operator_looks_and_operates(http):
     for method, path, body, status, expected in JOURNEY:
         answer = await http.request(method, path, json=body)
         assert answer.status_code == status, (method, path, answer.text)

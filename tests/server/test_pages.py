@@ -219,7 +219,7 @@ async def test_the_form_of_a_waitpoint_follows_the_type_of_its_answer(world):
     assert "Your answer was received" in told.words
 
 
-async def test_a_schedule_is_shown_in_words_and_steered(world, operator, reader, clock):
+async def test_a_schedule_is_shown_in_words_and_paused(world, operator, reader, clock):
     @world.app.cron("0 9 * * 1-5", tz="Europe/Berlin", name="reports")
     async def report() -> None: ...
 

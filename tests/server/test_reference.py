@@ -42,7 +42,7 @@ CALLS = {
         {"worker_id": "w", "worker_instance_id": "w-1", "tasks": ["add"]},
         200,
     ),
-    "POST /v1/flows/{id}/cancel": ({"policy": "cancel_all"}, 200),
+    "POST /v1/flows/{id}/cancel": ({"cancel_policy": "cancel_all"}, 200),
     "POST /v1/budgets": ({"name": "b", "tokens": 10}, 201),
     "GET /v1/budgets/{name}": (None, 200),
     "POST /v1/budgets/{name}/usage": ({"amounts": {"tokens": 1}}, 200),

@@ -34,7 +34,7 @@ from flowfabric.core.states import PublicState
 from flowfabric.core.token import Scope
 from flowfabric.db import functions
 from flowfabric.db.http import HttpDatabase
-from flowfabric.db.http_functions import LEFT_TO_WORKERS, OFFERED
+from flowfabric.db.http_functions import MADE_BY_WORKERS, OFFERED
 from flowfabric.db.wire import decode, encode, row_type
 from server.stage import OURS, THEIRS, make_tasks
 from support.proofs import drawn
@@ -118,7 +118,7 @@ async def test_a_flow_is_stored_and_read_through_a_server(remote, world):
         assert await flow.run.result(timeout=60) == 12
 
 
-async def test_an_operator_steers_through_a_server(remote, world):
+async def test_an_operator_operates_through_a_server(remote, world):
     app = await remote("submit", "operate")
     client = await app.client()
     run = await app.tasks["add"].submit(1)
@@ -254,7 +254,7 @@ def test_no_offered_function_takes_a_lease_or_a_secret():
     takers = {name for name, (_, one) in OFFERED.items() if taken & set(one.arguments)}
     optional = {"apply_dependency_to_child", "cancel_execution"}
     assert takers == optional, "the server leaves their leases empty"
-    assert not LEFT_TO_WORKERS & set(OFFERED)
+    assert not MADE_BY_WORKERS & set(OFFERED)
 
 
 async def test_only_the_scope_of_a_function_opens_it(http):

@@ -189,7 +189,7 @@ async def test_an_execution_of_another_code_version_is_left_to_it(make_app, db):
     async with working(old):
         run = await old.tasks["work"].submit("one")
         await until(run, PublicState.DELAYED)
-    assert [one.fit async for one in new.check_journals()] == [Fit.LEFT]
+    assert [one.fit async for one in new.check_journals()] == [Fit.OTHER_VERSION]
     assert [one.fit async for one in reader.check_journals()] == [Fit.CONTINUES]
 
 

@@ -123,12 +123,12 @@ async def test_each_round_of_a_loop_gets_an_answer_of_its_own(app, db, clock):
     ("is_old", "patch_at", "is_deprecated", "problem"),
     [
         (False, "before", True, None),
-        (False, None, False, f"{PATCH}: an earlier run took the new path of this patch"),
-        (True, "before", True, f"{PATCH}: an earlier run took the old path of this patch"),
+        (False, None, False, f"{PATCH}: an earlier run took the new code of this patch"),
+        (True, "before", True, f"{PATCH}: an earlier run took the old code of this patch"),
         (True, None, False, None),
     ],
 )
-async def test_the_code_of_the_old_path_may_go_when_no_run_needs_it(
+async def test_the_old_code_may_go_when_no_run_needs_it(
     app, db, clock, is_old, patch_at, is_deprecated, problem
 ):
     shop = Shop(app, True)
@@ -144,7 +144,7 @@ async def test_the_code_of_the_old_path_may_go_when_no_run_needs_it(
         if problem is None:
             await run.result(timeout=60)
             return
-        if "new path" in problem:
+        if "new code" in problem:
             await until_passed_on(db, run)
             await skip(app, clock, timedelta(minutes=10))
         assert (await until_held(db, run)).startswith(problem)
@@ -181,7 +181,7 @@ async def test_a_run_that_slept_through_the_patch_does_not_silently_take_the_new
         await until(run, PublicState.DELAYED)
         shop.patch_at, shop.is_deprecated = "before", True
         await skip(app, clock, HOUR)
-        assert (await until_held(db, run)).startswith(f"{PATCH}: an earlier run took the old path")
+        assert (await until_held(db, run)).startswith(f"{PATCH}: an earlier run took the old code")
 
 
 async def until_passed_on(db, run) -> None:
@@ -267,7 +267,7 @@ async def test_old_code_does_nothing_new_on_the_new_path(app, db, clock, follows
         assert list(await journal(db, run)) == [("one", 0), ("ff.patch x", 0)]
         await skip(app, clock, timedelta(minutes=10))
         assert (await until_held(db, run)).startswith(
-            "ff.patch x: an earlier run took the new path"
+            "ff.patch x: an earlier run took the new code"
         )
 
 

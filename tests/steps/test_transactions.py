@@ -20,6 +20,7 @@ from flowfabric import Context, ExecutionFailed, Fixed, PublicState, Retry
 from steps.stage import journal, until
 from support.database import another_installation
 from worker.apps import working
+from worker.waiting import eventually
 
 AGAIN = Retry(max_retries=3, backoff=Fixed(timedelta(0)))
 
@@ -329,11 +330,13 @@ async def test_a_cancel_never_waits_for_the_function(app, db, notes):
 
 async def test_a_busy_row_is_waited_for_within_the_transaction(app, db, notes):
     calls = 0
+    asked: list[str] = []
 
     async def note(connection: Any, run_id: str) -> None:
         nonlocal calls
         calls += 1
         await with_asyncpg(connection, "a")
+        connection.add_query_logger(lambda record: asked.append(record.query))
         locking.set()
         await locked.wait()
 
@@ -349,7 +352,8 @@ async def test_a_busy_row_is_waited_for_within_the_transaction(app, db, notes):
         async with other.transaction():
             await other.execute("select from ff.execution for update")
             locked.set()
-            await asyncio.sleep(0.1)
+            # It asks again, so it was told of the row and waits.
+            await eventually(lambda: sum("record_step_json" in query for query in asked) >= 2)
         await other.close()
         await run.result(timeout=60)
     assert calls == 1

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from flowfabric import Context, ExecutionExpired, Fixed, PublicState, Retry, Run
+from flowfabric.db import functions
+from flowfabric.handlers.waits import QUIET_TURNS
 from flowfabric.worker import runner as runner_module
 from steps.stage import journal, skip, until
+from support.answers import Answers
 from support.database import Database
 from worker.apps import working
 from worker.waiting import eventually
@@ -245,7 +248,7 @@ async def has_slept(db: Database, times: int) -> bool:
     return bool(found == times)
 
 
-async def test_a_handler_pauses_only_when_no_step_is_in_flight(app, db, clock):
+async def test_a_handler_pauses_only_when_no_step_is_in_flight(app, db, clock, monkeypatch):
     release = asyncio.Event()
     calls: list[str] = []
 
@@ -263,10 +266,13 @@ async def test_a_handler_pauses_only_when_no_step_is_in_flight(app, db, clock):
         return await asyncio.gather(nap(), ctx.step("slow", slow))
 
     run = await work.submit()
+    answers = Answers(monkeypatch)
     async with working(app):
         await eventually(lambda: calls)
-        await eventually(lambda: journal(db, run))
-        await asyncio.sleep(0.1)
+        await answers.until(functions.RECORD_STEPS, 1)
+        # The sleep is recorded: this is how long a handler has that would pause now.
+        for _ in range(3 * QUIET_TURNS):
+            await asyncio.sleep(0)
         assert await run.state() == PublicState.ACTIVE
         release.set()
         await until(run, PublicState.DELAYED)

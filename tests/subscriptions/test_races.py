@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from flowfabric.client import consumer
-from flowfabric.core.errors import RetryExhausted
+from flowfabric.core.errors import RetryExhausted, WebhookAlreadyExists
 from flowfabric.core.ids import uuid7
 from flowfabric.core.subscription import EventFilter
 from support.factories import NAMESPACE
@@ -67,6 +67,21 @@ async def test_two_consumers_that_create_a_subscription_at_once_do_not_both_hold
     )
     assert (told["outcome"], told["is_new"], lease.outcome) == ("leased", True, "busy")
     assert lease.holder_name == "another"
+
+
+async def test_of_two_webhooks_that_are_added_at_once_with_one_name_the_second_is_refused(
+    db, client, first
+):
+    cursor = await client.events.open()
+    with pytest.raises(WebhookAlreadyExists):
+        await behind(
+            first,
+            db,
+            "select * from ff.add_webhook($1, 'billing', $2, $3, 'one.example:443', $4)",
+            (NAMESPACE, uuid7(), "https://one.example/", cursor),
+            lambda: client.webhooks.add("billing", "https://other.example/"),
+        )
+    assert (await client.webhooks.get("billing")).url == "https://one.example/"
 
 
 @pytest.mark.parametrize("how", ["taken over", "reset", "removed"])

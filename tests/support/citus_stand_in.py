@@ -1,5 +1,5 @@
 """A connection that stands in for one to the coordinator of a Citus cluster. It records the
-statements that distribute something, and remembers what they would have placed. It sends all other
+statements that distribute something, and remembers what they would have done. It sends all other
 statements to a real database, and does not imitate Citus."""
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from flowfabric.db import citus, distribute
 
-_PLACED = {
+_KINDS = {
     "create_reference_table": "reference",
     "citus_add_local_table_to_metadata": "coordinator",
     "create_distributed_table": "partitioned",
@@ -40,7 +40,7 @@ class Memory:
     """What the stand-in has been told, in transactions that have committed."""
 
     statements: list[str] = field(default_factory=list)
-    placed: dict[str, str] = field(default_factory=dict)
+    kinds: dict[str, str] = field(default_factory=dict)
     emptied: set[str] = field(default_factory=set)
     analyzed: set[str] = field(default_factory=set)
     registered: dict[str, tuple[bool, bool]] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Memory:
         return replace(
             self,
             statements=[*self.statements],
-            placed={**self.placed},
+            kinds={**self.kinds},
             emptied={*self.emptied},
             analyzed={*self.analyzed},
             registered={**self.registered},
@@ -121,8 +121,8 @@ class StandIn:
         if what == "truncate_local_data_after_distributing_table":
             self._now.emptied.add(table)
         else:
-            assert table not in self._now.placed, f"{table} is placed already"
-            self._now.placed[table] = _PLACED[what]
+            assert table not in self._now.kinds, f"{table} is distributed already"
+            self._now.kinds[table] = _KINDS[what]
         return "SELECT 1"
 
     async def fetchval(self, query: str, *args: Any) -> Any:
@@ -150,7 +150,7 @@ class StandIn:
                 {
                     "name": row["name"],
                     "is_partitioned": row["is_partitioned"],
-                    "placed": self._now.placed.get(row["name"]),
+                    "kind": self._now.kinds.get(row["name"]),
                     "has_leftovers": row["name"] in ("execution", "lane")
                     and row["name"] not in self._now.emptied,
                     "is_analyzed": row["name"] in self._now.analyzed,

@@ -1386,7 +1386,7 @@ class Model(Flows):
         return answer
 
     def wait_children(self, namespace: str | None, fence: Fence) -> Answer:  # T16
-        """Suspend an execution with an open dependency (T16). Without one, do nothing (D-48)."""
+        """Suspend an execution with an open dependency (T16). Without one, do nothing."""
         e, answer = self._judge(namespace, fence, "wait_children")
         if e is not None:
             is_open = self._is_held_back(e)

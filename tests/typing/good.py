@@ -343,7 +343,7 @@ async def flows(connection: object) -> None:
     assert_type(f.run.node(one), Run[int])
     assert_type(await f.run.state(), FlowState)
     assert_type(app.get_flow(f.run.id), FlowRun)
-    await f.run.cancel("no longer wanted", policy="cancel_pending", wait=3)
+    await f.run.cancel("no longer wanted", cancel_policy="cancel_pending", wait=3)
 
 
 def flows_synchronously() -> None:

@@ -80,11 +80,11 @@ def test_what_is_left_over_is_cancelled_unless_said_otherwise():
 @pytest.mark.parametrize(
     ("told", "field"),
     [
-        ({}, "policy"),
-        ([], "policy"),
-        ({"kind": "some_of"}, "policy"),
-        ({"kind": "any_of", "n": 2}, "policy"),
-        ({"kind": "all_of", "on_satisfied": "let_run"}, "policy"),
+        ({}, "group_policy"),
+        ([], "group_policy"),
+        ({"kind": "some_of"}, "group_policy"),
+        ({"kind": "any_of", "n": 2}, "group_policy"),
+        ({"kind": "all_of", "on_satisfied": "let_run"}, "group_policy"),
         ({"kind": "any_of", "k": 1}, "k"),
         ({"kind": "any_of", "on_satisfied": "stop"}, "on_satisfied"),
         ({"kind": "quorum"}, "k"),
@@ -254,7 +254,7 @@ def test_what_is_not_decided_runs():
     group = GroupInfo(
         downstream_id=mint_in(0),
         group_no=0,
-        policy=EdgeGroupPolicy(GroupPolicy.ALL_OF),
+        group_policy=EdgeGroupPolicy(GroupPolicy.ALL_OF),
         n=7,
         succeeded=1,
         failed=2,

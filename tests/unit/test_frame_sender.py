@@ -59,11 +59,13 @@ class Store:
         # What the next calls answer instead: an error for the call, or one for each chunk.
         self.answers: list[object] = []
         self.hints: list[str] = []
+        self.called = asyncio.Event()
         self.open = asyncio.Event()
         self.open.set()
 
     async def __call__(self, partition, batch):
         await self.open.wait()
+        self.called.set()
         self.calls.append(
             [(q.claimed.execution_id, chunk.first_no, len(chunk.frames)) for q, chunk in batch]
         )
@@ -116,7 +118,7 @@ async def test_a_busy_chunk_is_not_overtaken_by_later_frames(sender, store):
     store.answers = [RetryExhausted(), RetryExhausted()]
     for text in "abc":
         queue.put_nowait(frame(text))
-        await asyncio.sleep(0.001)
+        await store.called.wait()
     await queue.flush()
     assert store.stored[queue.claimed.execution_id] == list("abc")
     assert [call[0][1] for call in store.calls[:3]] == [0, 0, 0]

@@ -75,7 +75,7 @@ def test_a_traceback_without_a_frame_of_the_user_stays():
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
-def test_the_message_of_an_error_neither_steers_a_terminal_nor_floods_a_log(formatter):
+def test_the_message_of_an_error_neither_controls_a_terminal_nor_floods_a_log(formatter):
     error = ValueError(f"red \x1b[31m \ud800 {'x' * 1_000_000}")
     record = logging.LogRecord("n", 40, "", 0, "failed", (), (ValueError, error, None))
     line = formatter.format(record)
@@ -86,20 +86,20 @@ def test_the_message_of_an_error_neither_steers_a_terminal_nor_floods_a_log(form
 
 # Controls of ASCII and of C1, DEL, directions and other invisible marks, and what some programs
 # take for the end of a line.
-STEERING = "\x00\x07\x0b\x0c\x1b\x1c\x7f\x85\x9b\xad\u200b\u202e\u2028\u2029\u2066\ufeff\ud800"
+CONTROL = "\x00\x07\x0b\x0c\x1b\x1c\x7f\x85\x9b\xad\u200b\u202e\u2028\u2029\u2066\ufeff\ud800"
 
 
-def test_text_of_a_user_can_neither_steer_a_terminal_nor_begin_a_log_line():
-    harm = f"a{STEERING}b\r\n08:00:00 error   forged\n\nc"
+def test_text_of_a_user_can_neither_control_a_terminal_nor_begin_a_log_line():
+    harm = f"a{CONTROL}b\r\n08:00:00 error   forged\n\nc"
     error = ValueError(harm)
     record = logging.LogRecord("n", 40, "", 0, "%s", (harm,), (ValueError, error, None))
     line = TextFormatter().format(record)
-    assert not set(STEERING) & set(line)
+    assert not set(CONTROL) & set(line)
     first, *others = line.splitlines()
-    assert first.endswith(f" error   a{'?' * len(STEERING)}b ")
+    assert first.endswith(f" error   a{'?' * len(CONTROL)}b ")
     assert others.count("  08:00:00 error   forged") == 2
     assert all(other.startswith("  ") for other in others if other)
-    assert not set(STEERING) & set(json.loads(JsonFormatter().format(record))["exception"])
+    assert not set(CONTROL) & set(json.loads(JsonFormatter().format(record))["exception"])
 
 
 def test_a_stored_trace_is_read_with_the_frames_of_the_user_or_with_all():

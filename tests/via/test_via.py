@@ -411,8 +411,11 @@ async def test_a_key_that_another_transaction_holds_is_waited_for(db, app, greet
         async with second.transaction():
             return await greet.submit("Ann", key="k", via=second)
 
+    asked: list[str] = []
+    second.add_query_logger(lambda record: asked.append(record.query))
     joining = asyncio.create_task(join())
-    await asyncio.sleep(0.05)
+    # It asks again, so it was told of the key and waits.
+    await eventually(lambda: sum("submit_json" in query for query in asked) >= 2)
     assert not joining.done()
     await holding.commit()
     duplicate = await asyncio.wait_for(joining, 60)

@@ -10,7 +10,9 @@ from time import monotonic
 import pytest
 
 from flowfabric import Context, ExecutionCancelled, ExecutionExpired
+from flowfabric.db import functions
 from flowfabric.worker import heartbeat
+from support.answers import Answers
 from support.timing import is_ever_within
 from worker.apps import working
 from worker.waiting import eventually
@@ -156,7 +158,7 @@ async def test_an_execution_past_its_deadline_is_over_wherever_it_is(make_app):
             await run.result(timeout=60)
 
 
-async def test_a_false_hint_stops_nobody(make_app, db):
+async def test_a_false_hint_stops_nobody(make_app, db, monkeypatch):
     """Any login may send one: the worker asks the database, and goes on."""
     app, probe = make_app(), Probe()
 
@@ -169,15 +171,18 @@ async def test_a_false_hint_stops_nobody(make_app, db):
     async with working(app):
         await asyncio.wait_for(probe.began.wait(), 60)
         info = await client.executions.describe(run.id)
-        for text in (
-            info.worker_instance_id,
-            f"{info.worker_instance_id} 0 {run.id.uuid} {info.lease_id}",
-            "nonsense",
-            "",
-        ):
-            for channel in ("ff_lost", "ff_ready", "ff_ended"):
-                await db.execute("select pg_notify($1, $2)", channel, text)
-        await asyncio.sleep(0.3)
+        answers = Answers(monkeypatch)
+        # When the worker asks for the second time, it has read the first answer.
+        for number in (1, 2):
+            for text in (
+                info.worker_instance_id,
+                f"{info.worker_instance_id} 0 {run.id.uuid} {info.lease_id}",
+                "nonsense",
+                "",
+            ):
+                for channel in ("ff_lost", "ff_ready", "ff_ended"):
+                    await db.execute("select pg_notify($1, $2)", channel, text)
+            await answers.until(functions.RENEW_LEASES, number)
         assert not probe.stopped.is_set()
         await client.executions.cancel(run.id)
         await asyncio.wait_for(probe.stopped.wait(), 60)

@@ -407,7 +407,7 @@ class Flow:
             if join.kind is GroupPolicy.ALL_OF:
                 needed.update(dict.fromkeys(join.nodes))
             else:
-                partial.setdefault((join.policy, join.nodes), []).append(id(join))
+                partial.setdefault((join.group_policy, join.nodes), []).append(id(join))
                 some.update(dict.fromkeys(join.nodes, join))
         for gap in gaps:
             if not isinstance(gap.value, Reference) or gap.value.node in needed:

@@ -222,21 +222,21 @@ class FlowRun:
         self,
         reason: str | None = None,
         *,
-        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        cancel_policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         actor: str | None = None,
         wait: timedelta | float | None = None,
     ) -> FlowCancellation:
         """Cancel the flow, and every node that has not ended.
 
-        With `policy="cancel_pending"`, running nodes continue. With `"flow_only"`, no node is
-        cancelled, but no more nodes can be added. Without `wait`, nodes are cancelled in the
+        With `cancel_policy="cancel_pending"`, running nodes continue. With `"flow_only"`, no node
+        is cancelled, but no more nodes can be added. Without `wait`, nodes are cancelled in the
         background. With `wait`, this call waits up to that long until the nodes have ended.
         """
         client = await self._client()
         seconds = seconds_of(wait, field="wait")
         return await client.flows.cancel(
             self.id,
-            policy=policy,
+            cancel_policy=cancel_policy,
             reason=reason,
             actor=actor,
             wait=None if seconds is None else timedelta(seconds=seconds),
@@ -325,13 +325,14 @@ class FlowRun:
         self,
         reason: str | None = None,
         *,
-        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        cancel_policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         actor: str | None = None,
         wait: timedelta | float | None = None,
     ) -> FlowCancellation:
         """`cancel` for synchronous code."""
         return self._call(
-            lambda: self.cancel(reason, policy=policy, actor=actor, wait=wait), "run.cancel()"
+            lambda: self.cancel(reason, cancel_policy=cancel_policy, actor=actor, wait=wait),
+            "run.cancel()",
         )
 
     def _call(self, work: Callable[[], Coroutine[Any, Any, R]], instead: str) -> R:

@@ -80,9 +80,9 @@ class Node(Generic[T_co]):
     def result(self) -> T_co:
         """A placeholder for the result of this node, to pass to another node as an argument.
 
-        Pass it by itself, or in a list, tuple, set or dict. The node that gets it waits for this
-        node. If this node is in an `any_of` or `quorum` of that node, the argument is None unless
-        this node was among the first to succeed.
+        Pass it by itself, or in a list, tuple, set or dict. The receiver waits for this node. A
+        receiver that waits by `any_of` or `quorum` gets the result only if this node was among the
+        first to succeed, and None otherwise.
         """
         origin = f"the result of {self.name}"
         return cast(T_co, Reference(origin, self._task.spec.result_hint, self))
@@ -124,7 +124,7 @@ class Join:
         return f"{self.kind}({number}{', '.join(node.name for node in self.nodes)})"
 
     @property
-    def policy(self) -> EdgeGroupPolicy:
+    def group_policy(self) -> EdgeGroupPolicy:
         rest = OnSatisfied.CANCEL_REMAINING if self.cancel_rest else OnSatisfied.LET_RUN
         match self.kind:
             case GroupPolicy.ALL_OF:

@@ -235,7 +235,10 @@ class Run(Generic[T, S]):
 
     @async_only("run.pending_sync")
     async def pending(self) -> list[PendingWait]:
-        """Return what a suspended execution waits for. For other executions, the list is empty."""
+        """Return the signals and waitpoints that a suspended execution waits for.
+
+        Sleeps and runs are not listed. For other executions, the list is empty.
+        """
         client = await self._client()
         why = await client.executions.why(self.id)
         return [

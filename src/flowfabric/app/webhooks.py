@@ -58,8 +58,8 @@ class Poster:
     """Posts to one URL, by the rules of `core.webhook`.
 
     Each post resolves the host name once, checks the address, and connects to exactly that address.
-    Redirects are not followed, proxies of the environment are not used, and the body of the answer
-    is not read.
+    Redirects are not followed, proxy settings in the environment are ignored, and the body of the
+    answer is not read.
     """
 
     def __init__(

@@ -19,7 +19,6 @@ from uuid import UUID
 import typer
 
 from flowfabric.cli.executions import matching, unknown_tasks
-from flowfabric.cli.global_options import output_option
 from flowfabric.cli.ids import (
     OPTIONAL_IDS_ARGUMENT,
     PARTITION_OPTION,
@@ -28,7 +27,7 @@ from flowfabric.cli.ids import (
     parse_ids,
 )
 from flowfabric.cli.options import EXIT_INTERRUPTED, WHERE_OPTION, Change, Namespaces, exit_code
-from flowfabric.cli.output import Form, Printer, Progress
+from flowfabric.cli.output import Printer, Progress
 from flowfabric.client import FlowFabric
 from flowfabric.client.detail_reads import located
 from flowfabric.client.filters import Where, parse
@@ -41,7 +40,7 @@ from flowfabric.core.errors import (
     SchemaError,
     Unavailable,
 )
-from flowfabric.core.execution import ExecutionCount, ExecutionFilter, Steered
+from flowfabric.core.execution import ExecutionCount, ExecutionFilter, OperationAnswer
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.states import PublicState
 from flowfabric.drawing.plain import json_line
@@ -84,20 +83,6 @@ class Choice(Namespaces):
     partition: Annotated[int | None, PARTITION_OPTION] = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Report(Printer):
-    """The option --output: how a command reports each execution."""
-
-    output: Annotated[
-        Form | None,
-        output_option(
-            "Print a line for each execution, as text (table) or as JSON (json). On a terminal, "
-            f"table prints only refusals if --where matches more than {LINES_SHOWN} executions. "
-            "Default: table."
-        ),
-    ] = None
-
-
 @dataclass(frozen=True, slots=True)
 class Action:
     """One operation on executions, and the states in which it is allowed.
@@ -109,11 +94,11 @@ class Action:
 
     verb: str
     states: Sequence[PublicState]
-    do: Callable[[FlowFabric, ExecutionId, int | None], Awaitable[Steered]]
+    do: Callable[[FlowFabric, ExecutionId, int | None], Awaitable[OperationAnswer]]
     is_careful: bool = False
 
 
-def cancel(choice: Choice, report: Report, change: Change) -> int:
+def cancel(choice: Choice, report: Printer, change: Change) -> int:
     """End executions as cancelled.
 
     If --where names no state, only unfinished executions are selected.
@@ -132,7 +117,7 @@ def cancel(choice: Choice, report: Report, change: Change) -> int:
 
 def revoke_lease(
     choice: Choice,
-    report: Report,
+    report: Printer,
     change: Change,
     lease: str | None = typer.Option(
         None,
@@ -175,7 +160,7 @@ def revoke_lease(
 
 def priority(
     choice: Choice,
-    report: Report,
+    report: Printer,
     change: Change,
     number: str = typer.Argument(
         metavar="N", help="Set this priority, from 0 to 9000. Higher priorities run first."
@@ -201,7 +186,7 @@ def priority(
 
 def replay(
     choice: Choice,
-    report: Report,
+    report: Printer,
     change: Change,
     from_step: str | None = typer.Option(
         None,
@@ -241,7 +226,7 @@ def replay(
     return _run(action, choice, report)
 
 
-def retry(choice: Choice, report: Report, change: Change) -> int:
+def retry(choice: Choice, report: Printer, change: Change) -> int:
     """Make executions run now.
 
     Ended executions are replayed. The delay of delayed executions ends. Held executions can be
@@ -261,7 +246,7 @@ def retry(choice: Choice, report: Report, change: Change) -> int:
     return _run(action, choice, report)
 
 
-def resume(choice: Choice, report: Report, change: Change) -> int:
+def resume(choice: Choice, report: Printer, change: Change) -> int:
     """Resume suspended executions without the signal that they wait for.
 
     Each wait ends with its default; a wait without a default raises WaitTimeout in the handler.
@@ -336,7 +321,7 @@ class Tally:
         return counts or "nothing to do"
 
 
-def _run(action: Action, choice: Choice, report: Report) -> int:
+def _run(action: Action, choice: Choice, report: Printer) -> int:
     where = _checked(action, choice.ids or (), choice.where)
     if where is not None and not (choice.yes or choice.dry_run or sys.stdin.isatty()):
         raise InvalidInput(field="--yes", problem="is required without a terminal")
@@ -414,7 +399,7 @@ class _Run:
 
     action: Action
     choice: Choice
-    report: Report
+    report: Printer
     client: FlowFabric
     where: Where | None
     progress: Progress = field(default_factory=Progress)
@@ -500,7 +485,7 @@ class _Run:
             else:
                 self._done(answer)
 
-    def _done(self, answer: Steered) -> None:
+    def _done(self, answer: OperationAnswer) -> None:
         word = answer.outcome.replace("_", " ")
         if answer.outcome == "already_applied" and self.where is not None:
             word = "changed in between, skipped"

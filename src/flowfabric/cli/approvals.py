@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated
@@ -12,7 +11,7 @@ import typer
 
 from flowfabric.cli.ids import ID_ARGUMENT, complain_unreached, find_execution, read_token
 from flowfabric.cli.options import Actor, Namespaces, command
-from flowfabric.cli.output import Printer
+from flowfabric.cli.output import Printer, screen
 from flowfabric.core.ids import ExecutionId, parse_id
 from flowfabric.core.signal import (
     TOKEN_PREFIX,
@@ -24,7 +23,8 @@ from flowfabric.core.signal import (
     encode_comment,
     token_address,
 )
-from flowfabric.drawing.table import Column
+from flowfabric.drawing.plain import json_text
+from flowfabric.drawing.table import Column, record
 from flowfabric.drawing.text import printable
 from flowfabric.drawing.times import exact, relative
 
@@ -79,7 +79,7 @@ async def ls(
     database: Namespaces,
     printer: Printer,
     limit: int = typer.Option(
-        100, "--limit", "-n", min=1, max=1000, help="List at most this many approvals."
+        100, "--limit", min=1, max=1000, help="List at most this many approvals."
     ),
 ) -> None:
     """List open approvals, oldest first.
@@ -213,14 +213,13 @@ def _report_line(id: ExecutionId, is_approved: bool, delivered: Delivered) -> st
 
 def _lines(one: ApprovalInfo, now: datetime) -> Sequence[str]:
     state = "open" if one.is_open else "closed"
+    details = None if one.details is None else printable(json_text(one.details))
     lines = [
         printable(one.question),
         f"  {state}, asked {relative(one.created_at, now)}: {one.approved_count} of {one.need} "
         f"approvals; rejections needed to deny it: {one.deny}",
-        f"  approval   {one.approval_id}",
+        *record((("approval", str(one.approval_id)), ("details", details)), screen(), indent=2),
     ]
-    if one.details is not None:
-        lines.append(f"  details    {printable(json.dumps(one.details))}")
     lines += [f"  {_answer_line(answer)}" for answer in one.answers]
     lines += [f"  {printable(name)}: no answer yet" for name in one.waiting_for]
     return lines

@@ -40,7 +40,7 @@ def check(
     An execution of another code version is checked only if this code reads that version. Otherwise
     the workers of that version finish it.
 
-    Exit codes: 0: every execution would continue, start again, or be left to workers of its own
+    Exit codes: 0: every execution would continue or start again, here or in workers of its own
     version. 1: some executions would be held or would fail, or could not be checked.
     """
     loaded = load_app(app)
@@ -61,7 +61,11 @@ def check(
     if not printer.is_json and misfits:
         say_all(table(_COLUMNS, misfits, screen()))
     typer.echo(_summary(verdicts), err=True)
-    return EXIT_MISFITS if any(one.fit not in (Fit.RESTARTS, Fit.LEFT) for one in misfits) else 0
+    return (
+        EXIT_MISFITS
+        if any(one.fit not in (Fit.RESTARTS, Fit.OTHER_VERSION) for one in misfits)
+        else 0
+    )
 
 
 def _summary(verdicts: list[JournalVerdict]) -> str:
@@ -70,8 +74,10 @@ def _summary(verdicts: list[JournalVerdict]) -> str:
         f"{count_of(counts[Fit.CONTINUES], 'execution')} would continue",
         f"{counts[Fit.HELD]} would be held",
     ]
-    if counts[Fit.LEFT]:
-        parts.append(f"{counts[Fit.LEFT]} would be left to workers of their code version")
+    if counts[Fit.OTHER_VERSION]:
+        parts.append(
+            f"{counts[Fit.OTHER_VERSION]} would be continued by workers of their code version"
+        )
     if counts[Fit.RESTARTS]:
         parts.append(f"{counts[Fit.RESTARTS]} would start again")
     if counts[Fit.RAISES]:

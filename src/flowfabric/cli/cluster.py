@@ -69,8 +69,8 @@ def _shards(cluster: Cluster) -> Iterator[tuple[str, str, str]]:
 
     Shards without a partition are left out.
     """
-    place = attrgetter("node", "shard_id")
-    for (node, shard), found in groupby(sorted(cluster.locations, key=place), place):
+    location = attrgetter("node", "shard_id")
+    for (node, shard), found in groupby(sorted(cluster.locations, key=location), location):
         yield node, str(shard), " ".join(str(one.partition) for one in found)
 
 

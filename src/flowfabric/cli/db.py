@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -20,7 +19,7 @@ from flowfabric.db import citus
 from flowfabric.db import distribute as distribution
 from flowfabric.db import migrate as schema
 from flowfabric.db.connection import open_connection, without_password
-from flowfabric.drawing.plain import json_line
+from flowfabric.drawing.plain import json_line, json_text
 from flowfabric.drawing.table import Column, table
 from flowfabric.drawing.text import Screen
 from flowfabric.embedded import find_psql
@@ -271,7 +270,7 @@ def _print(progress: schema.Progress) -> None:
 
 def _as_json(found: schema.SchemaStatus, cluster: distribution.Cluster | None) -> str:
     problem = found.problem()
-    return json.dumps(
+    return json_text(
         {
             "cluster": None if cluster is None else cluster_facts(cluster),
             "fits": problem is None,
@@ -288,7 +287,7 @@ def _as_json(found: schema.SchemaStatus, cluster: distribution.Cluster | None) -
                     "name": step.name,
                     "state": step.state,
                     "breaking": step.is_breaking,
-                    "applied_at": step.applied_at and step.applied_at.isoformat(),
+                    "applied_at": step.applied_at,
                 }
                 for step in found.steps
             ],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -30,6 +29,7 @@ from flowfabric.doctor import (
     explain,
     find_check,
 )
+from flowfabric.drawing.plain import json_line, json_text
 from flowfabric.drawing.table import record
 from flowfabric.drawing.text import count_of, printable
 
@@ -163,7 +163,7 @@ def _report_lines(report: Report) -> Iterator[str]:
 
 def report_json(report: Report) -> str:
     """Return a report as JSON."""
-    return json.dumps(
+    return json_text(
         {
             "sound": report.is_sound,
             "errors": report.count(Level.ERROR),
@@ -220,10 +220,9 @@ def _explanation_lines(found: Explanation) -> Iterator[str]:
 
 
 def _explanation_json(found: Explanation) -> str:
-    return json.dumps(
+    return json_line(
         {
             "id": found.id,
-            "uuid": str(found.id.uuid),
             "sound": not any(verdict.findings for verdict in found.verdicts),
             "rows": [{"part": part, **facts} for part, facts in found.rows],
             "checks": [
@@ -248,7 +247,7 @@ def _print_check(name: str, as_json: bool) -> None:
         raise InvalidInput(field="explain", problem=f"there is no check {name}")
     if as_json:
         facts = ("name", "title", "meaning", "holds", "reads", "remedy", "text")
-        say(json.dumps({fact: getattr(check, fact) for fact in facts}))
+        say(json_line({fact: getattr(check, fact) for fact in facts}))
     else:
         say_all(_check_lines(check))
 
@@ -258,10 +257,9 @@ def _check_lines(check: Check) -> Iterator[str]:
     yield ""
     yield check.meaning
     yield ""
-    if not check.name.startswith("X"):
-        yield f"Holds:   {check.holds}"
-        yield f"Reads:   {check.reads}"
-    yield f"Remedy:  {check.remedy}"
+    is_invariant = not check.name.startswith("X")
+    facts = (("Holds:", check.holds), ("Reads:", check.reads)) if is_invariant else ()
+    yield from record((*facts, ("Remedy:", check.remedy)), screen())
     yield ""
     yield check.text
 
@@ -284,4 +282,4 @@ def _colour(level: Level) -> str:
 
 
 def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+    return value if isinstance(value, str) else json_text(value)

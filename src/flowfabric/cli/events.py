@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowfabric.cli.global_options import output_option
+from flowfabric.cli.global_options import TEXT_OUTPUT_OPTION
 from flowfabric.cli.ids import complain_unreached, find_execution, parse_ids
 from flowfabric.cli.options import EXIT_CONFLICT, KIND_OPTION, Endpoint
 from flowfabric.cli.output import complain
@@ -51,9 +51,7 @@ async def events(
     execution: list[str] | None = typer.Option(
         None, "--execution", help="Print only events of this execution; may be repeated."
     ),
-    output: Annotated[
-        Output, output_option("Print text or JSON lines. Default: text.")
-    ] = Output.TEXT,
+    output: Annotated[Output, TEXT_OUTPUT_OPTION] = Output.TEXT,
 ) -> int:
     """Print events, oldest first. No event is missed.
 

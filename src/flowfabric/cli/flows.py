@@ -207,7 +207,7 @@ async def cancel(
         async with Progress(for_logs=False).during(lambda: f"cancelling {short_id(id)}"):
             answer = await client.flows.cancel(
                 id,
-                policy=cancel_policy,
+                cancel_policy=cancel_policy,
                 reason=change.reason,
                 actor=change.who,
                 wait=patience if wait else None,
@@ -380,15 +380,15 @@ def _report(answer: FlowCancellation, printer: Printer) -> int:
             "cancel",
             answer.outcome,
             answer.open_count,
-            policy=answer.policy,
+            cancel_policy=answer.cancel_policy,
             reason=answer.reason,
             failed=answer.failed or None,
         )
-    elif answer.policy is None:
+    elif answer.cancel_policy is None:
         complain(f"{answer.id}: has already ended")
     else:
         why = f" ({answer.reason})" if answer.reason else ""
-        complain(printable(f"{answer.id}: is already cancelled, with {answer.policy}{why}"))
+        complain(printable(f"{answer.id}: is already cancelled, with {answer.cancel_policy}{why}"))
     if is_over:
         return EXIT_CONFLICT
     if answer.outcome is not FlowCancelOutcome.PARTIALLY_CANCELLED:

@@ -48,6 +48,9 @@ def output_option(help: str, *, metavar: str | None = None) -> Any:
     return typer.Option("--output", "-o", metavar=metavar, help=help, show_default=False)
 
 
+TEXT_OUTPUT_OPTION = output_option("Print text, or a JSON object per line. Default: text.")
+
+
 def accept_global_options(context: typer.Context) -> None:
     """If global options come before the command, make them defaults of the command's options."""
     name = context.invoked_subcommand

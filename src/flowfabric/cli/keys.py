@@ -97,7 +97,8 @@ async def seed(
     FLOWFABRIC_WAITPOINT_SECRET_FILE names. If a key of this name exists, nothing changes. A program
     can therefore run this command whenever the program starts.
 
-    Exit codes: 4: there is a key of another name; use `key rotate`. 5: no database.
+    Exit codes: 4: a key other than the first one (k1) was made before; use `key rotate`. 5: no
+    database.
     """
     secret = _secret()
     async with database.client() as client:

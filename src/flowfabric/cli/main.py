@@ -182,7 +182,7 @@ def flowfabric(
     context: typer.Context,
     output: Annotated[
         str | None,
-        output_option("Print in this format. Default: table.", metavar="table|json|..."),
+        output_option("Print in this format. Default: table or text.", metavar="table|json|..."),
     ] = None,
     namespace: NamespaceName = None,
     all_namespaces: AllNamespaces = False,

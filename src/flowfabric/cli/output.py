@@ -189,7 +189,7 @@ def harmless(text: str) -> str:
 class Progress:
     """Shows the progress of a long command on stderr.
 
-    A terminal shows one line that changes. A log gets a new line every 5 s (`for_logs`).
+    A terminal shows one line that changes. If `for_logs` is true, a log gets a new line every 5 s.
     """
 
     def __init__(self, *, for_logs: bool = True) -> None:

@@ -147,7 +147,7 @@ def submit(
         "{}",
         metavar="JSON",
         help="Arguments as JSON: an object (by name), an array (by position), or one value. "
-        "- reads the arguments from stdin.",
+        "Use `-` to read them from stdin.",
         show_default=False,
     ),
     wait: bool = WAIT_OPTION,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import sys
 from contextlib import aclosing
 from enum import StrEnum
@@ -11,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from flowfabric.cli.global_options import output_option
+from flowfabric.cli.global_options import TEXT_OUTPUT_OPTION
 from flowfabric.cli.ids import ID_ARGUMENT, find_execution
 from flowfabric.cli.options import KIND_OPTION, Namespaces
 from flowfabric.cli.output import harmless, say, styled
@@ -19,6 +18,7 @@ from flowfabric.client import FlowFabric
 from flowfabric.core.errors import ExecutionNotFound, InvalidInput
 from flowfabric.core.ids import ExecutionId, parse_id
 from flowfabric.core.stream import Frame, FrameEncoding, Rewind, Truncated
+from flowfabric.drawing.plain import json_text
 
 StreamItem = Frame[Any] | Rewind | Truncated
 
@@ -48,9 +48,7 @@ async def tail(
     summary: bool = typer.Option(
         False, "--summary", help="Print the current summary of the stream as JSON, and exit."
     ),
-    output: Annotated[
-        Output, output_option("Print text, or one JSON object per frame (jsonl). Default: text.")
-    ] = Output.TEXT,
+    output: Annotated[Output, TEXT_OUTPUT_OPTION] = Output.TEXT,
 ) -> int:
     """Print what an execution streams, from its first frame to its end.
 
@@ -76,7 +74,7 @@ async def _print_summary(client: FlowFabric, id: ExecutionId) -> int:
     found = await client.streams.summary(id)
     if found is None and await client.executions.state(id) is None:
         raise ExecutionNotFound(execution_id=id)
-    say("null" if found is None else json.dumps(found.document))
+    say(json_text(None if found is None else found.document))
     return 0
 
 
@@ -123,7 +121,7 @@ class FramePrinter:
 
     def print(self, item: StreamItem) -> None:
         if self._output is Output.JSONL:
-            typer.echo(json.dumps(_facts(item)), err=self._to_stderr)
+            typer.echo(json_text(_facts(item)), err=self._to_stderr)
             return
         if isinstance(item, Frame):
             self._print_frame(item)
@@ -150,7 +148,7 @@ class FramePrinter:
         if frame.kind == "log" and isinstance(frame.data, dict) and "message" in frame.data:
             line = f"{frame.data.get('level', '')} {frame.data['message']}"
         elif frame.encoding is FrameEncoding.JSON:
-            line = f"{frame.kind} {json.dumps(frame.data)}"
+            line = f"{frame.kind} {json_text(frame.data)}"
         else:
             line = f"{frame.kind} ({len(frame.payload)} bytes)"
         typer.echo(harmless(line), err=self._to_stderr)
@@ -164,9 +162,9 @@ def _facts(item: StreamItem) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "id": item.id,
         "kind": item.kind,
-        "mode": str(item.mode),
+        "mode": item.mode,
         "attempt": item.attempt,
-        "sent_at": item.sent_at.isoformat(),
+        "sent_at": item.sent_at,
     }
     if item.encoding is FrameEncoding.BYTES:
         facts["base64"] = base64.b64encode(item.payload).decode()

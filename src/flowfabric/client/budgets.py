@@ -300,7 +300,7 @@ class Budgets(Scoped):
     ) -> UsageAnswer:
         """Report usage of a running execution to all its budgets, on behalf of the lease holder.
 
-        Calls in flight at the same moment share one transaction. `dedup_key` works as in
+        Concurrent calls share transactions. `dedup_key` works as in
         `report_usage_admin`.
         """
         batcher = self._reports.get(claimed.partition_key)

@@ -225,9 +225,9 @@ class Events(Scoped):
     ) -> AsyncGenerator[EventPage, None]:
         """Yield whole pages of events as they happen, without end. See `follow`.
 
-        A page is empty if the filters exclude all its events. The call connects again when the
-        connection is lost. It raises CursorExpired if events after the cursor were trimmed, or were
-        lost in a failover. The error says from which time to read again.
+        A page can be empty. The call connects again when the connection is lost. It raises
+        CursorExpired if events after the cursor were trimmed, or if the cursor does not fit this
+        database, for example after a failover. The error says from which time to read again.
         """
         cursor = await self.open() if cursor is None else cursor
         # Turn each filter into a list: an iterator would be empty after the first page.

@@ -152,7 +152,7 @@ class Executions(ExecutionReads, ExecutionOperations):
         _assign_keys(submissions, self._database.partitions.numbers.keyed)
 
     async def submit(self, submission: Submission) -> Submitted:
-        """Store one execution. Calls in flight at the same moment share one transaction."""
+        """Store one execution. Concurrent calls share transactions."""
         submission.check()
         if submission.route not in self._lanes.known or submission.quotas or submission.budgets:
             await self._lanes.prepare([submission])

@@ -65,7 +65,7 @@ class FlowCancelling(Scoped):
         self,
         id: AnyId,
         *,
-        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        cancel_policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         reason: str | None = None,
         actor: str | None = None,
         wait: timedelta | None = None,
@@ -88,7 +88,7 @@ class FlowCancelling(Scoped):
         id = await self._flow(id)
         if wait is not None and (not isinstance(wait, timedelta) or wait < timedelta()):
             raise InvalidInput(field="wait", problem="must be a timedelta, 0 or more")
-        answer = await self._header(id, policy, reason, actor, grace)
+        answer = await self._header(id, cancel_policy, reason, actor, grace)
         if answer.open_count == 0:
             return answer
         if wait is None:
@@ -151,7 +151,7 @@ class FlowCancelling(Scoped):
         self,
         id: AnyId,
         *,
-        policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
+        cancel_policy: FlowCancelPolicy | str = FlowCancelPolicy.CANCEL_ALL,
         reason: str | None = None,
         actor: str | None = None,
         grace: timedelta = GRACE,
@@ -161,7 +161,7 @@ class FlowCancelling(Scoped):
         Call `cancel_members` to cancel them.
         """
         id = await self._flow(id)
-        answer = await self._header(id, policy, reason, actor, grace)
+        answer = await self._header(id, cancel_policy, reason, actor, grace)
         if answer.open_count and answer.outcome is FlowCancelOutcome.CANCELLED:
             return replace(answer, outcome=FlowCancelOutcome.SCHEDULED)
         return answer
@@ -218,7 +218,7 @@ class FlowCancelling(Scoped):
     async def _header(
         self,
         id: FlowId,
-        policy: FlowCancelPolicy | str,
+        cancel_policy: FlowCancelPolicy | str,
         reason: str | None,
         actor: str | None,
         grace: timedelta,
@@ -226,11 +226,12 @@ class FlowCancelling(Scoped):
         check_words(reason=reason, actor=actor)
         if not isinstance(grace, timedelta):
             raise InvalidInput(field="grace", problem="must be a timedelta")
+        chosen = _cancel_policy(cancel_policy)
         row = (
             await self._database.call(
                 functions.CANCEL_FLOW_HEADER,
                 **flow_address(id, self._namespace),
-                policy=str(policy),
+                policy=chosen.value,
                 reason=reason,
                 actor=actor,
                 grace=grace,
@@ -283,11 +284,19 @@ class FlowCancelling(Scoped):
             ENGINE_LOGGER.debug("cancellation left to the reconciler: %s: %s", id, error)
 
 
+def _cancel_policy(given: FlowCancelPolicy | str) -> FlowCancelPolicy:
+    try:
+        return FlowCancelPolicy(given)
+    except ValueError:
+        problem = "must be cancel_all, cancel_pending or flow_only"
+        raise InvalidInput(field="cancel_policy", problem=problem) from None
+
+
 def _read(id: FlowId, row: Any) -> FlowCancellation:
     return FlowCancellation(
         id=id,
         outcome=FlowCancelOutcome(row["outcome"]),
-        policy=None if row["policy"] is None else FlowCancelPolicy(row["policy"]),
+        cancel_policy=None if row["policy"] is None else FlowCancelPolicy(row["policy"]),
         reason=row["reason"],
         member_count=row["member_count"],
         open_count=row["open_count"],

@@ -291,7 +291,7 @@ def _group(group: Mapping[str, Any], partition: int) -> GroupInfo:
     fired_at = facts.pop("fired_at")
     return GroupInfo(
         downstream_id=ExecutionId.of(partition, UUID(facts.pop("downstream_id"))),
-        policy=group_policy,
+        group_policy=group_policy,
         state=GroupState(facts.pop("state")),
         fired_at=datetime.fromisoformat(fired_at) if fired_at else None,
         **facts,

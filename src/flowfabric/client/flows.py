@@ -194,7 +194,7 @@ class Flows(FlowReads, FlowCancelling):
         )
 
     async def set_edge_group_policy(
-        self, id: AnyId, downstream: AnyId, policy: EdgeGroupPolicy, *, group: int = 0
+        self, id: AnyId, downstream: AnyId, group_policy: EdgeGroupPolicy, *, group: int = 0
     ) -> bool:
         """Set the policy of an edge group. Call this before the first edge of the group is staged.
 
@@ -206,9 +206,9 @@ class Flows(FlowReads, FlowCancelling):
             functions.SET_EDGE_GROUP_POLICY,
             **flow_address(id, self._namespace),
             downstream_id=_inside(id, "downstream", downstream),
-            policy=policy.kind.value,
-            k=policy.k,
-            on_satisfied=policy.on_satisfied.value if policy.on_satisfied else None,
+            policy=group_policy.kind.value,
+            k=group_policy.k,
+            on_satisfied=group_policy.on_satisfied.value if group_policy.on_satisfied else None,
             group_no=group,
         )
         return bool(rows[0]["outcome"] == "set")

@@ -247,7 +247,7 @@ class Grants(Scoped):
             **more,
         )
         row = rows[0]
-        if row.get("outcome", "reclaimed") != "reclaimed":
+        if function is functions.RECLAIM_EXECUTION and row["outcome"] != "reclaimed":
             raise refusal(row["outcome"], row["detail"], id=str(grant.id))
         return _READERS[function](row, grant.id.partition_key, claim_id)
 

@@ -15,7 +15,7 @@ from flowfabric.client.outcomes import answers, refusal
 from flowfabric.client.partitions import within_time
 from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.core.errors import FlowFabricError, RetryExhausted, Unavailable
-from flowfabric.core.execution import Claimed, Steered
+from flowfabric.core.execution import Claimed, OperationAnswer
 from flowfabric.core.ids import AnyId
 from flowfabric.core.states import EventKind
 from flowfabric.db import functions
@@ -139,7 +139,7 @@ class Leases(Scoped):
         reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Revoke the lease of an active execution. The next claim reclaims the execution.
 
         If `lease_id` is given, only a lease with this id is revoked. If `worker_instance_id` is

@@ -16,7 +16,7 @@ from flowfabric.core.errors import ExecutionNotFound, InvalidInput, RetryExhaust
 from flowfabric.core.execution import (
     CancelSource,
     Claimed,
-    Steered,
+    OperationAnswer,
     check_payload,
     check_words,
 )
@@ -65,7 +65,7 @@ class ExecutionOperations(Scoped):
         actor: str | None = None,
         claimed: Claimed | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Cancel an execution. If the execution is cancelled already, nothing changes.
 
         `source` says who cancels. An operator needs no lease. The holder of the lease must pass it
@@ -99,7 +99,7 @@ class ExecutionOperations(Scoped):
         reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Change the priority of a runnable execution.
 
         A value below 0 becomes 0, and a value above 9000 becomes 9000.
@@ -133,7 +133,7 @@ class ExecutionOperations(Scoped):
         fresh: bool = False,
         payload: bytes | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Run an ended execution again, in a new attempt. Its history stays.
 
         By default the recorded steps stay and are not run again. If `from_step` is given, that step
@@ -179,7 +179,7 @@ class ExecutionOperations(Scoped):
         reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Make an execution run now.
 
         An ended execution is replayed. A delayed execution is promoted. An execution that is held,
@@ -206,7 +206,7 @@ class ExecutionOperations(Scoped):
         *,
         detail: str | None = None,
         actor: str | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Block a waiting execution, so that no worker claims it. `blocking_reason` says why."""
         id = await self._execution(id)
         check_words(detail=detail, actor=actor)
@@ -227,7 +227,7 @@ class ExecutionOperations(Scoped):
         reason: str | None = None,
         actor: str | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Unblock an execution if it is blocked for the expected reason.
 
         If `expected_reason` is None, unblock it whatever the reason is.
@@ -259,7 +259,7 @@ class ExecutionOperations(Scoped):
             reason=reason,
         )
 
-    async def promote_blocked_to_eligible(self, id: AnyId) -> Steered:
+    async def promote_blocked_to_eligible(self, id: AnyId) -> OperationAnswer:
         """Unblock a flow member that is blocked although its dependencies are satisfied."""
         id = await self._execution(id)
         rows = await self._database.call(
@@ -455,7 +455,7 @@ async def apply_once(
     actor: str | None,
     wrote: Mapping[str, object],
     **arguments: Any,
-) -> Steered:
+) -> OperationAnswer:
     """Apply an operation to one version of an execution, so that sending it twice has one effect.
 
     If `if_version` is None, the call reads the current version, and sends the operation for this
@@ -468,7 +468,7 @@ async def apply_once(
     """
     where = address(id, namespace)
 
-    async def send(version: int) -> Steered:
+    async def send(version: int) -> OperationAnswer:
         rows = await database.call(operation, **where, **arguments, actor=actor, if_version=version)
         return read_answer(id, rows[0])
 
@@ -491,11 +491,11 @@ async def apply_once(
     )
 
 
-def read_answer(id: ExecutionId, row: Any) -> Steered:
+def read_answer(id: ExecutionId, row: Any) -> OperationAnswer:
     """Return the answer of an operation on one execution. Raise an error if it was refused."""
     if row["outcome"] not in _ANSWERS:
         raise refusal(row["outcome"], row["detail"], id=str(id))
-    return Steered(
+    return OperationAnswer(
         id=id,
         outcome=row["outcome"],
         public_state=PublicState(row["public_state"]),

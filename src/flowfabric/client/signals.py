@@ -23,7 +23,7 @@ from flowfabric.client.reconciler_passes import Due, handle_everywhere
 from flowfabric.client.steps import Steps
 from flowfabric.core.attempts import attempt_number
 from flowfabric.core.errors import FlowFabricError, InvalidInput, RetryExhausted, UnknownRoute
-from flowfabric.core.execution import Claimed, Steered, check_words
+from flowfabric.core.execution import Claimed, OperationAnswer, check_words
 from flowfabric.core.ids import AnyId, ExecutionId, uuid7
 from flowfabric.core.partition import Found
 from flowfabric.core.signal import (
@@ -108,7 +108,7 @@ class Signals(Scoped):
             await asyncio.wait([self._noticing])
 
     async def deliver(self, id: AnyId, signal: Signal) -> Delivered:
-        """Send one signal to an execution; concurrent calls share one transaction."""
+        """Send one signal to an execution. Concurrent calls share transactions."""
         signal.check()
         id = await self._execution(id)
         partition, _ = location(id)
@@ -284,7 +284,10 @@ class Signals(Scoped):
         return _rotation(rows[0])
 
     async def count_waitpoints(self) -> dict[str, int]:
-        """For each hmac key, count the open waitpoints whose tokens the key signed."""
+        """For each hmac key, count the open waitpoints whose tokens the key signed.
+
+        At most 100 000 are counted in each partition.
+        """
 
         async def count(partition: int) -> Sequence[Any]:
             return await self._database.call(
@@ -329,7 +332,7 @@ class Signals(Scoped):
         }
 
     async def ask(self, claimed: Claimed, wait: Wait) -> WaitAnswer:
-        """Ask for the answer of a wait; concurrent calls share one transaction."""
+        """Ask for the answer of a wait. Concurrent calls share transactions."""
         wait.check()
         batcher = self._asks.get(claimed.partition_key)
         if batcher is None:
@@ -384,7 +387,7 @@ class Signals(Scoped):
         actor: str | None = None,
         delay: timedelta | None = None,
         if_version: int | None = None,
-    ) -> Steered:
+    ) -> OperationAnswer:
         """Resume a suspended execution. Each of its waits ends with its default value, or with an
         error if it has no default.
         """

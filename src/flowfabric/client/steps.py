@@ -74,7 +74,7 @@ class Steps(Scoped):
             await journals.close()
 
     async def record(self, claimed: Claimed, step: Step) -> StepRecord:
-        """Record one step, and return its record. Concurrent calls share one transaction.
+        """Record one step, and return its record. Concurrent calls share transactions.
 
         If the step was recorded before, return the earlier record.
         """

@@ -271,7 +271,7 @@ def _edge(edge: Edge) -> dict[str, Any]:
 
 
 def _group(group: Group) -> dict[str, Any]:
-    rules = group.policy.to_json()
+    rules = group.group_policy.to_json()
     return {"node": group.node, "group": group.group, "policy": rules.pop("kind"), **rules}
 
 

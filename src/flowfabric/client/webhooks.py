@@ -202,8 +202,8 @@ class Webhooks(Scoped):
         return str(rows[0]["outcome"])
 
     async def ack(self, name: str, holder_id: UUID, epoch: int, **stored: Any) -> bool:
-        """Store the position of the worker that has the lease, and renew the lease. Return False
-        if the worker has lost the lease. `stored` is passed to `Subscriptions.ack`.
+        """Store the position of a webhook, and renew its lease. Return False if `holder_id` has
+        lost the lease. `stored` is passed to `Subscriptions.ack`.
         """
         return await self._subscriptions.ack(name, holder_id, epoch, **stored)
 

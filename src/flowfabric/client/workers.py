@@ -166,14 +166,14 @@ class Workers(Scoped):
             async def expire(partition: int) -> None:
                 handled = BATCH
                 while handled == BATCH:
-                    found = await self._database.call(
+                    rows = await self._database.call(
                         functions.EXPIRE_WORKER_LEASES,
                         partition_key=partition,
                         namespace=self._of(namespace) or None,
                         worker_instance_id=worker_instance_id,
                         limit=BATCH,
                     )
-                    handled = found[0]["handled"]
+                    handled = rows[0]["handled"]
 
             if partitions is None:
                 partitions = await self._database.partitions.all()
@@ -256,8 +256,9 @@ class Workers(Scoped):
         return {name: [*islice(routes, _MOST_UNSERVED)] for name, routes in found.items()}
 
     async def versions(self, task: str | None = None) -> Sequence[VersionInfo]:
-        """Return the code versions of each task, with their unfinished executions and their live
-        workers."""
+        """Return the code versions of each task. For each version, count its unfinished executions
+        and its live workers.
+        """
 
         async def read(partition: int) -> Sequence[VersionInfo]:
             rows = await self._database.call(

@@ -356,7 +356,7 @@ CANCEL_SOURCES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Steered:
+class OperationAnswer:
     """The answer to an operation on one execution, with the state in which the execution is now.
 
     `outcome` says what was done. Two outcomes mean that this call did nothing:

@@ -1,7 +1,6 @@
 """Flows: graphs of executions, as submitted and as read.
 
-This module does not use the database. It checks a whole graph before the graph is sent. The errors
-use the names that the caller gave to the nodes.
+This module does not use the database. It checks a whole graph before the graph is sent.
 """
 
 from __future__ import annotations
@@ -106,10 +105,12 @@ class EdgeGroupPolicy:
     def from_json(cls, document: Mapping[str, Any]) -> Self:
         """Build an edge group policy from JSON. `on_satisfied` defaults to `cancel_remaining`."""
         if not isinstance(document, Mapping):
-            raise InvalidInput(field="policy", problem="must be an object with a kind")
+            raise InvalidInput(field="group_policy", problem="must be an object with a kind")
         unknown = set(document) - {"kind", "k", "on_satisfied"}
         if unknown:
-            raise InvalidInput(field="policy", problem=f"has no field {', '.join(sorted(unknown))}")
+            raise InvalidInput(
+                field="group_policy", problem=f"has no field {', '.join(sorted(unknown))}"
+            )
         on_satisfied = document.get("on_satisfied")
         if on_satisfied is None:
             on_satisfied = OnSatisfied.CANCEL_REMAINING
@@ -117,7 +118,7 @@ class EdgeGroupPolicy:
             case GroupPolicy.ALL_OF:
                 if document.get("k") is not None or document.get("on_satisfied") is not None:
                     raise InvalidInput(
-                        field="policy", problem="all_of takes neither k nor on_satisfied"
+                        field="group_policy", problem="all_of takes neither k nor on_satisfied"
                     )
                 return cls.all_of()
             case GroupPolicy.ANY_OF:
@@ -126,7 +127,7 @@ class EdgeGroupPolicy:
                 return cls.any_of(on_satisfied)
             case GroupPolicy.QUORUM:
                 return cls.quorum(document.get("k", 0), on_satisfied)
-        raise InvalidInput(field="policy", problem="must be all_of, any_of or quorum")
+        raise InvalidInput(field="group_policy", problem="must be all_of, any_of or quorum")
 
     def needed(self, n: int) -> int:
         """Return how many of the `n` edges of a group must be satisfied."""
@@ -172,7 +173,7 @@ class Group:
 
     node: int
     group: int = 0
-    policy: EdgeGroupPolicy = field(default_factory=EdgeGroupPolicy)
+    group_policy: EdgeGroupPolicy = field(default_factory=EdgeGroupPolicy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +307,7 @@ class Graph:
                     problem=f"no edge leads to group {group.group} of "
                     f"{self.nodes[group.node].name!r}",
                 )
-            k = group.policy.k
+            k = group.group_policy.k
             if k is not None and k > n:
                 raise InvalidInput(
                     field=f"{at}.k", problem=f"is {k}, but only {n} edges lead to the group"
@@ -412,7 +413,7 @@ class GroupInfo:
 
     downstream_id: ExecutionId
     group_no: int
-    policy: EdgeGroupPolicy
+    group_policy: EdgeGroupPolicy
     n: int
     succeeded: int
     failed: int
@@ -580,8 +581,8 @@ class FlowCancelOutcome(StrEnum):
     # Some members are locked by other transactions or workers. They end when their locks are
     # released.
     PARTIALLY_CANCELLED = "partially_cancelled"
-    # Nothing changed. Either the flow was cancelled before (`policy` and `reason` are the earlier
-    # ones), or all members had already ended (`policy` is None).
+    # Nothing changed. Either the flow was cancelled before (`cancel_policy` and `reason` are the
+    # earlier ones), or all members had already ended (`cancel_policy` is None).
     ALREADY_TERMINAL = "already_terminal"
 
 
@@ -594,7 +595,7 @@ class FlowCancellation:
 
     id: FlowId
     outcome: FlowCancelOutcome
-    policy: FlowCancelPolicy | None
+    cancel_policy: FlowCancelPolicy | None
     reason: str | None
     # How many members had not ended, and how many of them will be cancelled.
     member_count: int

@@ -10,8 +10,8 @@ NOT_FINITE = "is NaN or infinite, which JSON does not have; send null or a text"
 
 
 class NotFinite(ValueError):
-    """A text contains NaN or an infinite number, which are not JSON. `path` contains the names and
-    list indexes that lead to the number.
+    """A text contains NaN, Infinity, or a number that is too large for a float. `path` contains the
+    names and list indexes that lead to the number.
     """
 
     def __init__(self, path: tuple[str, ...] = ()) -> None:

@@ -72,7 +72,7 @@ class Target:
 
     @property
     def host_and_port(self) -> str:
-        """The host and port, in the form that the list of hosts uses."""
+        """The host and port, in the form `host:port` or `[address]:port`."""
         shown = f"[{self.host}]" if ":" in self.host else self.host
         return f"{shown}:{self.port}"
 
@@ -125,7 +125,10 @@ def parse_webhook_url(url: str) -> Target:
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The hosts that a worker may call, and the private networks in which these hosts may be."""
+    """The hosts that a worker may call.
+
+    The address of a host must be public, or in one of `networks`.
+    """
 
     hosts: tuple[str, ...] = ()
     networks: tuple[Network, ...] = ()

@@ -37,8 +37,8 @@ class Field:
 def fields_of(schema: Any) -> tuple[Field, ...]:
     """Return the fields of the form for a schema.
 
-    If the schema describes an object with properties, there is one field for each property.
-    Otherwise there is one field for the whole value.
+    If the schema lists the properties of an object, there is one field for each property. Otherwise
+    there is one field for the whole value.
     """
     schema = schema if isinstance(schema, dict) else {}
     parts = schema.get("$defs") or {}

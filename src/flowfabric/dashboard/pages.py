@@ -136,7 +136,7 @@ def _listed(value: Any) -> str:
 
 
 def _fact(value: Any) -> str:
-    """Return a fact of an event as text. A time is formatted as on all pages."""
+    """Return a detail of an event as text. A time is formatted as on all pages."""
     if isinstance(value, str) and _ISO.fullmatch(value):
         return exact(datetime.fromisoformat(value))
     return _listed(value)

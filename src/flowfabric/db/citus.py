@@ -1,5 +1,5 @@
-"""The statements that place tables and functions on the nodes of a Citus cluster, and the queries
-that tell where they are."""
+"""The statements that distribute tables and functions over the nodes of a Citus cluster, and the
+queries that tell where they are."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ select c.relname as name,
        case when p.partmethod = 'h' and p.colocationid = x.colocationid then 'partitioned'
             when p.partmethod = 'n' and p.repmodel = 't' then 'reference'
             when p.partmethod = 'n' and p.repmodel = 's' then 'coordinator'
-            when p.logicalrelid is not null then 'elsewhere' end as placed,
+            when p.logicalrelid is not null then 'elsewhere' end as kind,
        pg_catalog.pg_relation_size(c.oid) > 0 as has_leftovers,
        c.reltuples >= 0 as is_analyzed
 from pg_catalog.pg_class c
@@ -172,7 +172,7 @@ _ANALYZE = "analyze ff.{name};"
 _COUNT_GENERATIONS = "select count(*) from ff.event_generation g where g.node_id is not null"
 
 
-class Placing(StrEnum):
+class TableKind(StrEnum):
     """Where the rows of a table are."""
 
     PARTITIONED = "partitioned"
@@ -187,18 +187,18 @@ class Placing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table: where its rows should be, and where they are. `placed` is None before the table is
+    """A table: where its rows should be, and where they are. `kind` is None before the table is
     distributed."""
 
     name: str
-    wanted: Placing
-    placed: Placing | None
+    wanted: TableKind
+    kind: TableKind | None
     has_leftovers: bool
     is_analyzed: bool = False
 
     @property
-    def is_placed(self) -> bool:
-        return self.placed is self.wanted
+    def is_as_wanted(self) -> bool:
+        return self.kind is self.wanted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -238,7 +238,7 @@ async def read_tables(connection: Connection) -> tuple[Table, ...]:
         Table(
             name=row["name"],
             wanted=_wanted(row["name"], row["is_partitioned"]),
-            placed=None if row["placed"] is None else Placing(row["placed"]),
+            kind=None if row["kind"] is None else TableKind(row["kind"]),
             has_leftovers=row["has_leftovers"],
             is_analyzed=row["is_analyzed"],
         )
@@ -254,8 +254,8 @@ async def has_distributed_tables(connection: Connection) -> bool:
     """
     if not await has_citus(connection):
         return False
-    placed = {table.placed for table in await read_tables(connection)}
-    return not placed.isdisjoint({Placing.PARTITIONED, Placing.REFERENCE})
+    kinds = {table.kind for table in await read_tables(connection)}
+    return not kinds.isdisjoint({TableKind.PARTITIONED, TableKind.REFERENCE})
 
 
 async def read_delegations(connection: Connection) -> tuple[Delegation, ...]:
@@ -286,18 +286,18 @@ async def count_generations(connection: Connection) -> int:
     return int(await connection.fetchval(_COUNT_GENERATIONS))
 
 
-def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
+def distributing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[Labelled]]]:
     """Yield the statements that distribute all tables that are not distributed yet.
 
     The statements come in groups, each as (title, statements). A group may be empty.
     """
-    plain = [table for table in tables if table.placed is None]
+    plain = [table for table in tables if table.kind is None]
     yield (
         "reference tables",
         [
             (f"ff.{table.name}, on every node", _REFERENCE.format(name=table.name))
             for table in plain
-            if table.wanted is Placing.REFERENCE
+            if table.wanted is TableKind.REFERENCE
         ],
     )
     yield (
@@ -305,10 +305,10 @@ def placing(tables: Iterable[Table], shards: int) -> Iterator[tuple[str, list[La
         [
             (f"ff.{table.name}, on the coordinator", _on_the_coordinator(table.name))
             for table in plain
-            if table.wanted is Placing.COORDINATOR
+            if table.wanted is TableKind.COORDINATOR
         ],
     )
-    partitioned = [table.name for table in plain if table.wanted is Placing.PARTITIONED]
+    partitioned = [table.name for table in plain if table.wanted is TableKind.PARTITIONED]
     if "execution" in partitioned:
         first = ("ff.execution, by partition", _FIRST.format(shards=shards))
         yield "ff.execution", [first]
@@ -330,8 +330,8 @@ def _on_the_coordinator(name: str) -> str:
 def emptying(tables: Iterable[Table]) -> Iterator[Labelled]:
     """Yield the statements that delete the old local rows of distributed tables."""
     for table in tables:
-        # Run this after `placing`: a table is emptied only after it was distributed.
-        if table.has_leftovers and table.wanted is not Placing.COORDINATOR:
+        # Run this after `distributing`: a table is emptied only after it was distributed.
+        if table.has_leftovers and table.wanted is not TableKind.COORDINATOR:
             yield f"ff.{table.name}, old copy", _LEFTOVERS.format(name=table.name)
 
 
@@ -400,7 +400,7 @@ def analyzing(tables: Iterable[Table]) -> Iterator[Labelled]:
         yield f"ff.{table.name}, analyzed", _ANALYZE.format(name=name)
 
 
-def _wanted(name: str, is_partitioned: bool) -> Placing:
+def _wanted(name: str, is_partitioned: bool) -> TableKind:
     if name in COORDINATOR_TABLES:
-        return Placing.COORDINATOR
-    return Placing.PARTITIONED if is_partitioned else Placing.REFERENCE
+        return TableKind.COORDINATOR
+    return TableKind.PARTITIONED if is_partitioned else TableKind.REFERENCE

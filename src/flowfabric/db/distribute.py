@@ -374,7 +374,7 @@ def _missing_cluster(facts: Facts) -> Iterator[str]:
 
 def _missing_quiet(facts: Facts, partitions: int) -> Iterator[str]:
     for table in facts.tables:
-        if table.placed is not None and not table.is_placed:
+        if table.kind is not None and not table.is_as_wanted:
             yield (
                 f"ff.{table.name} is not distributed as flowfabric needs it; type: "
                 f"select undistribute_table('ff.{table.name}')"
@@ -425,9 +425,9 @@ async def _stages(
     is true, the caller runs none of them.
     """
     # Make as many shards as partitions: the hash of a partition chooses its shard.
-    for name, placing in citus.placing(facts.tables, shards=partitions):
-        if placing:
-            yield Stage(name=name, statements=tuple(placing))
+    for name, labelled in citus.distributing(facts.tables, shards=partitions):
+        if labelled:
+            yield Stage(name=name, statements=tuple(labelled))
     tables = facts.tables if is_trial else await citus.read_tables(connection)
     if emptying := tuple(citus.emptying(tables)):
         yield Stage(name="local leftovers", statements=emptying)

@@ -25,7 +25,7 @@ from flowfabric.core.errors import (
     class_of,
 )
 from flowfabric.db import call, functions
-from flowfabric.db.http_functions import LEFT_TO_WORKERS, OFFERED
+from flowfabric.db.http_functions import MADE_BY_WORKERS, OFFERED
 from flowfabric.db.partitions import KnownPartitions
 from flowfabric.db.session import Database, Notify, Session
 from flowfabric.db.wire import Row, decode, encode, row_type
@@ -116,7 +116,7 @@ class HttpDatabase(Database):
         While the server is down, repeat the call for up to `patience` seconds.
         """
         given = dict(zip(statement.arguments, statement.bind(arguments), strict=True))
-        if statement.name in LEFT_TO_WORKERS:
+        if statement.name in MADE_BY_WORKERS:
             return [] if statement is functions.HINT else cast(call.Rows, [_NOTHING_DUE])
         if statement.name not in OFFERED:
             raise NotOverHttp(

@@ -130,7 +130,7 @@ OFFERED: dict[str, tuple[Scope, Statement]] = {
 
 # Functions that a client calls in the background: hints and reconcilers. Over HTTP, the client
 # does not send these calls, because workers make them anyway.
-LEFT_TO_WORKERS = frozenset(
+MADE_BY_WORKERS = frozenset(
     {
         functions.HINT.name,
         functions.RESOLVE_WAKES.name,

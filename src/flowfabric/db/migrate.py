@@ -1,7 +1,7 @@
 """Migrate a database to the schema of this release.
 
 First apply the numbered steps and record each in ff.schema_step, then re-create the library as a
-whole. Also check whether the schema fits a process.
+whole. A process also checks here whether it can use the schema of its database.
 """
 
 from __future__ import annotations
@@ -454,7 +454,7 @@ async def migrate(
         for step in pending:
             await _apply_step(connection, step, report, one_by_one=is_on_cluster)
         if is_on_cluster:
-            await _place_tables(connection, report)
+            await _distribute_tables(connection, report)
         is_recreated = await _apply_library(
             connection, library, steps, before, report, downgrade=downgrade, register=is_on_cluster
         )
@@ -690,11 +690,11 @@ async def _apply_library(
     return True
 
 
-async def _place_tables(connection: Connection, report: Report) -> None:
+async def _distribute_tables(connection: Connection, report: Report) -> None:
     """Distribute the tables that schema steps have added to a distributed database."""
     tables = await citus.read_tables(connection)
     # ff.execution exists already, so the number of shards does not matter.
-    for _, statements in citus.placing(tables, shards=1):
+    for _, statements in citus.distributing(tables, shards=1):
         await one_by_one(connection, statements, report, COMMAND)
     await one_by_one(
         connection, citus.emptying(await citus.read_tables(connection)), report, COMMAND
@@ -843,14 +843,14 @@ def _failure(
     if connection.is_closed():
         # This is not an error of the SQL. The function that opened the connection reports it.
         return error
-    place = label
+    where = label
     if text and error.position:
-        place += f", line {text.count(chr(10), 0, int(error.position) - 1) + 1}"
+        where += f", line {text.count(chr(10), 0, int(error.position) - 1) + 1}"
     if isinstance(error, asyncpg.InsufficientPrivilegeError):
         return MigrationFailed(
-            f"{place}: {error}. Run as the role that owns schema ff, or may create it: {COMMAND}"
+            f"{where}: {error}. Run as the role that owns schema ff, or may create it: {COMMAND}"
         )
-    return MigrationFailed(f"{place}: {error}")
+    return MigrationFailed(f"{where}: {error}")
 
 
 @asynccontextmanager

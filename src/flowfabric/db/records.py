@@ -77,13 +77,13 @@ def array_reader(
     The records are built with `map`, because it is fast: a claim builds one record per execution.
     """
     names, passed = [field.name for field in fields(record)], given.split()  # type: ignore[arg-type]
-    places = {column: f"row[{place}]" for place, column in enumerate(statement.columns)}
+    indexes = {column: f"row[{index}]" for index, column in enumerate(statement.columns)}
     taken = {name: computed[name][1].split() for name in computed}
     for name in names:
         if name not in (*passed, *computed):
             taken[name] = [f"{name}s"]
     read = {column for columns in taken.values() for column in columns}
-    wrong = {*places} - read | read - {*places, *passed} | {*passed, *computed} - {*names}
+    wrong = {*indexes} - read | read - {*indexes, *passed} | {*passed, *computed} - {*names}
     if wrong:
         raise TypeError(f"{record.__name__} does not fit {statement.name}: {sorted(wrong)}")
     values = []
@@ -91,7 +91,7 @@ def array_reader(
         if name in passed:
             values.append(f"repeat({name})")
             continue
-        value = ", ".join(places.get(column, column) for column in taken[name])
+        value = ", ".join(indexes.get(column, column) for column in taken[name])
         values.append(f"read_{name}({value})" if name in computed else value)
     text = f"lambda {', '.join(['row', *passed])}: list(map(record, {', '.join(values)}))"
     readers = {f"read_{name}": compute for name, (compute, _) in computed.items()}

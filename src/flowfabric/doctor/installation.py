@@ -127,7 +127,7 @@ class Installation:
         """Check that the tables and functions of a distributed database are on the right nodes."""
         if not self.has_schema or not await citus.has_citus(self._connection):
             return []
-        if not any(table.placed for table in await citus.read_tables(self._connection)):
+        if not any(table.kind for table in await citus.read_tables(self._connection)):
             return []
         wanted = citus.functions(package_source().library(distributed=True))
         is_forced = [name in citus.FORCED_FUNCTIONS for name in wanted]

@@ -222,7 +222,7 @@ def _kind(box: Box) -> str:
 def _policies(picture: Picture) -> list[Hashable]:
     found: list[list[Hashable]] = [[] for _ in picture.boxes]
     for joint in picture.joints:
-        found[joint.box].append((joint.group, joint.policy, joint.needed, joint.total))
+        found[joint.box].append((joint.group, joint.group_policy, joint.needed, joint.total))
     return [tuple(policies) for policies in found]
 
 
@@ -260,11 +260,11 @@ def _merged(picture: Picture, keys: Sequence[Hashable], least: int) -> Picture:
     joints: dict[tuple[int, int], Joint] = {}
     for joint in picture.joints:
         box = target[joint.box]
-        moved = Joint(box, joint.group, joint.policy, joint.needed, joint.total, joint.state)
+        moved = Joint(box, joint.group, joint.group_policy, joint.needed, joint.total, joint.state)
         known_joint = joints.setdefault((box, joint.group), moved)
         if known_joint.state is not moved.state:
             joints[box, joint.group] = Joint(
-                box, joint.group, joint.policy, joint.needed, joint.total
+                box, joint.group, joint.group_policy, joint.needed, joint.total
             )
     kept = {(at[1], at[2]) for at in lines}
     return Picture(

@@ -119,14 +119,14 @@ class Joint:
 
     box: int
     group: int = 0
-    policy: GroupPolicy = GroupPolicy.ALL_OF
+    group_policy: GroupPolicy = GroupPolicy.ALL_OF
     needed: int = 1
     total: int = 1
     state: GroupState | None = None
 
     @property
     def label(self) -> str:
-        match self.policy:
+        match self.group_policy:
             case GroupPolicy.ALL_OF:
                 return f"all {self.total}"
             case GroupPolicy.ANY_OF:
@@ -218,8 +218,8 @@ def picture_of(
         Joint(
             box=indexes[group.downstream_id],
             group=group.group_no,
-            policy=group.policy.kind,
-            needed=group.policy.needed(group.n),
+            group_policy=group.group_policy.kind,
+            needed=group.group_policy.needed(group.n),
             total=group.n,
             state=group.state,
         )
@@ -251,5 +251,6 @@ def visible_joints(picture: Picture) -> dict[tuple[int, int], Joint]:
     return {
         (joint.box, joint.group): joint
         for joint in picture.joints
-        if joint.total > 1 and (joint.policy is not GroupPolicy.ALL_OF or groups[joint.box] > 1)
+        if joint.total > 1
+        and (joint.group_policy is not GroupPolicy.ALL_OF or groups[joint.box] > 1)
     }

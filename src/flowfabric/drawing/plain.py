@@ -28,7 +28,12 @@ def plain(record: Any) -> dict[str, Any]:
 
 def json_line(record: Any) -> str:
     """Return one record as one JSON line, without null values."""
-    return json.dumps(plain(record), default=_encoded)
+    return json_text(plain(record))
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """Return any value as JSON, with its null values. Without `indent` the JSON is one line."""
+    return json.dumps(value, default=_encoded, indent=indent)
 
 
 def body_facts(name: str, body: bytes | None, *, is_whole: bool) -> dict[str, Any]:

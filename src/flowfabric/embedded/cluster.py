@@ -46,11 +46,11 @@ class Server:
 
     def release(self) -> None:
         """Stop using the server. Shut the server down if no other process uses it."""
-        self._leave(regardless=False)
+        self._release(regardless=False)
 
     def stop(self) -> None:
         """Shut the server down even if other processes use it."""
-        self._leave(regardless=True)
+        self._release(regardless=True)
 
     def __enter__(self) -> Self:
         return self
@@ -66,7 +66,7 @@ class Server:
     def __repr__(self) -> str:
         return f"<Server {self.version} {self.url}>"
 
-    def _leave(self, *, regardless: bool) -> None:
+    def _release(self, *, regardless: bool) -> None:
         # Clear this first, so that only one thread stops using the server, and only once.
         user, self._user = self._user, None
         _servers.discard(self)
@@ -74,7 +74,7 @@ class Server:
             return
         try:
             with self._folder.locked():
-                user.leave()
+                user.release()
                 if regardless or not users.present(self._folder.users):
                     postmaster.stop(self._folder)
                     self._folder.forget_socket()
@@ -82,7 +82,7 @@ class Server:
             # The project was deleted. The server notices within a minute and exits.
             pass
         finally:
-            user.leave()
+            user.release()
 
     def _forget(self) -> None:
         if self._user:
@@ -112,7 +112,7 @@ def start(project: Path, *, options: Mapping[str, str] | None = None) -> Server:
             try:
                 started = _start_unless_running(folder, chosen)
             except BaseException:
-                user.leave()
+                user.release()
                 raise
             return Server(folder, user, started=started)
 

@@ -132,7 +132,7 @@ class Folder:
                 f"the embedded server runs as user {account.name}, who owns {self.private} but "
                 f"cannot enter a folder above it. Find that folder with: namei -l {self.private}"
             )
-        self._place_socket(account)
+        self._choose_socket_folder(account)
 
     def note(self, record: Record) -> None:
         """Write a new record to disk, so that the next process reads it even after a crash."""
@@ -224,7 +224,7 @@ class Folder:
             f"{account.name} can enter, or run as an ordinary user."
         )
 
-    def _place_socket(self, account: Account) -> None:
+    def _choose_socket_folder(self, account: Account) -> None:
         if self.record.socket and _is_private(Path(self.record.socket), account):
             return
         if is_usable_socket(self.private):

@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 class User:
-    """Marks this process as a user of the server, until `leave` is called.
+    """Marks this process as a user of the server, until `release` is called.
 
-    Lock the folder before you create a User, and before you call `leave`.
+    Lock the folder before you create a User, and before you call `release`.
     """
 
     def __init__(self, users: Path) -> None:
@@ -26,7 +26,7 @@ class User:
         os.fchmod(self._descriptor, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Remove the mark: this process no longer uses the server. A second call does nothing."""
         if self._descriptor is None:
             return

@@ -56,9 +56,9 @@ T = TypeVar("T")
 
 # The pause between two tries to write a locked row. Each try also waits 2 s for the lock.
 _LOCKED_SECONDS = 0.05
-# What a run records about a patch: the run took the old path, it took the new path, or the code had
-# only the new path. In the third case, later code may drop the patch.
-_OLD_PATH, _NEW_PATH, _ONLY_PATH = b"false", b"true", b'"deprecated"'
+# What a run records about a patch: the run took the old code, it took the new code, or the handler
+# had only the new code. In the third case, later code may drop the patch.
+_OLD_CODE, _NEW_CODE, _ONLY_CODE = b"false", b"true", b'"deprecated"'
 # A handler that replays recorded steps lets other tasks run after this many steps.
 _REPLAYED_AT_ONCE = 200
 
@@ -74,7 +74,7 @@ class WorkerServices:
     client: FlowFabric
     loop: asyncio.AbstractEventLoop
     lease_ttl: timedelta
-    # The version of the code, recorded with every step.
+    # The version of the code. The first step that is recorded binds the execution to it.
     code_version: str | None
     # Runs a plain function in a thread of the worker.
     run_in_thread: Callable[[Claimed, Callable[[], Any]], Awaitable[Any]]
@@ -182,7 +182,7 @@ class DurableRun:
 
     @property
     def code_version(self) -> str | None:
-        """The version of the code, recorded with every step."""
+        """The version of the code. The first step that is recorded binds the execution to it."""
         return self._worker.code_version
 
     @property
@@ -444,7 +444,7 @@ class DurableRun:
         submission.id = id
         submission.parent_id = parent
         if submission.key is not None:
-            id = await self._place_keyed(submission)
+            id = await self._assign_keyed(submission)
             self.check_running()
         try:
             journal.begin_child(is_own=is_own)
@@ -457,7 +457,7 @@ class DurableRun:
         self.ends.note_existing([submitted.id])
         return submitted
 
-    async def _place_keyed(self, child: Submission) -> ExecutionId:
+    async def _assign_keyed(self, child: Submission) -> ExecutionId:
         """Assign a child to the partition of its key, and return the id of the child.
 
         A later submit with the same key looks for the child in that partition. If the parent is in
@@ -506,14 +506,14 @@ class DurableRun:
         """
         journal, entry = await self._begin_patch(name, is_own, may_precede=True)
         if entry.record is not None:
-            return entry.record.value != _OLD_PATH
+            return entry.record.value != _OLD_CODE
         if is_own and journal.takes_patch_at(entry.position):
             # An earlier run took a patch that comes later in the code. Perhaps newer code has added
             # this patch in front of it. Or this code is older than the code of that run: older code
             # must record nothing.
             return False
-        value = _OLD_PATH if journal.is_replaying else _NEW_PATH
-        return await self._decide_patch(entry, value) != _OLD_PATH
+        value = _OLD_CODE if journal.is_replaying else _NEW_CODE
+        return await self._decide_patch(entry, value) != _OLD_CODE
 
     async def _decide_patch(self, entry: Entry, value: bytes) -> bytes | None:
         """Record the decision about a patch, and return it.
@@ -537,12 +537,12 @@ class DurableRun:
         if entry.record is not None:
             value = entry.record.value
         elif journal.is_replaying:
-            value = _OLD_PATH
+            value = _OLD_CODE
         else:
-            value = await self._decide_patch(entry, _ONLY_PATH)
-        if value == _OLD_PATH:
+            value = await self._decide_patch(entry, _ONLY_CODE)
+        if value == _OLD_CODE:
             raise self.hold(
-                entry.name, "an earlier run took the old path of this patch, which was removed"
+                entry.name, "an earlier run took the old code of this patch, which was removed"
             )
 
     async def _begin_patch(

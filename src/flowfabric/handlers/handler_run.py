@@ -77,6 +77,10 @@ class HandlerRun:
         """Whether the handler is being stopped because its execution pauses."""
         return self.durable is not None and self.durable.pause is not None
 
+    def forbid_retry(self) -> None:
+        """Classify a failure of this run as permanent, so that the execution is not tried again."""
+        self.failure_class = FailureClass.PERMANENT
+
     @property
     def is_restarted_on_change(self) -> bool:
         """Whether the execution starts over if the code does not fit its journal.

@@ -231,7 +231,7 @@ class Journal:
         """Refuse to begin a new step at `position` if this run skipped a recorded step.
 
         A step is skipped if an earlier run recorded it at `position` or before, and this run has
-        not begun it.
+        not begun it. Steps of concurrent branches do not count, because they have no order.
         """
         first = self._sequential.first
         if first is not None and first.position <= position:
@@ -253,7 +253,7 @@ class Journal:
 
 
 def _older(patch: StepRecord) -> Mismatch:
-    problem = "an earlier run took the new path of this patch, which this code does not have"
+    problem = "an earlier run took the new code of this patch, which this handler does not have"
     return Mismatch(patch.name, problem, is_older=True)
 
 

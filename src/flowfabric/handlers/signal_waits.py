@@ -33,7 +33,7 @@ def signal_step(name: str) -> str:
 
 
 class SignalWaits:
-    """Waits for signals, for one run of a handler."""
+    """The waits for signals of one run of a handler."""
 
     def __init__(self, durable: DurableRun) -> None:
         self._durable = durable
@@ -109,7 +109,10 @@ class SignalWaits:
                 durable.end_step()
 
     async def declare_one(self, address: dict[str, Any], codec: Codec) -> dict[str, Any]:
-        """Register the type of a signal's value. Return `address` with the id of the type."""
+        """Register the type of a signal's value. Return `address` with the id of the type.
+
+        If the signal takes any value, return `address` unchanged.
+        """
         schema = signal_schema(codec)
         if schema is None:
             return address

@@ -106,7 +106,7 @@ class HandlerStream:
         """Send the log lines of the handler as frames of kind "log", inside a `with` block.
 
         Only lines of this handler are sent, not lines of other handlers or of flowfabric itself. If
-        the buffer is full, a line is dropped; a later frame says how many lines were dropped.
+        the buffer is full, a line is dropped. The next line that is sent says how many.
         """
         if not isinstance(logger, logging.Logger):
             logger = logging.getLogger(logger)

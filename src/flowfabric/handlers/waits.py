@@ -152,14 +152,14 @@ class PauseToRestart:
 
 @dataclass(frozen=True, slots=True)
 class PauseForNewerCode:
-    """Leave the execution to a worker with newer code. If there is none, apply `otherwise`."""
+    """Let a worker with newer code continue the execution. If there is none, apply `otherwise`."""
 
     step: str
     otherwise: Pause
 
     async def apply(self, client: FlowFabric, claimed: Claimed) -> Pause | None:
-        is_left = await client.executions.wait_for_newer_code(claimed, self.step)
-        return None if is_left else self.otherwise
+        is_waiting = await client.executions.wait_for_newer_code(claimed, self.step)
+        return None if is_waiting else self.otherwise
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from flowfabric.core.execution import Steered
+from flowfabric.core.execution import OperationAnswer
 from flowfabric.core.json_text import read_json
 from flowfabric.drawing.plain import body_text, plain
 from flowfabric.server.problems import Problem
@@ -143,7 +143,7 @@ def wanted_version(request: Request) -> int | None:
     return int(number)
 
 
-def operation_answer(request: Request, done: Steered) -> Response:
+def operation_answer(request: Request, done: OperationAnswer) -> Response:
     """Return the answer to an operation.
 
     Raise a Problem with status 412 if the execution has changed since the version in If-Match.

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from flowfabric.client.filters import Where
 from flowfabric.core.errors import FlowFabricError, InvalidInput, Unavailable
-from flowfabric.core.execution import ExecutionFilter, ExecutionSummary, Steered
+from flowfabric.core.execution import ExecutionFilter, ExecutionSummary, OperationAnswer
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.partition import Found
 from flowfabric.core.states import PublicState
@@ -152,7 +152,7 @@ async def act_on(
 
 def _action(
     call: Call, verb: str, reason: str | None
-) -> Callable[[ExecutionSummary], Awaitable[Steered]]:
+) -> Callable[[ExecutionSummary], Awaitable[OperationAnswer]]:
     executions, leases = call.client.executions, call.client.leases
     methods: dict[str, Any] = {
         "cancel": executions.cancel,

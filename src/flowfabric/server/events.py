@@ -61,14 +61,14 @@ class Feed:
     queues: set[asyncio.Queue[EventPage | None]] = field(default_factory=set)
     task: asyncio.Task[None] | None = None
 
-    def join(self, cursor: str) -> asyncio.Queue[EventPage | None]:
+    def open_queue(self, cursor: str) -> asyncio.Queue[EventPage | None]:
         queue: asyncio.Queue[EventPage | None] = asyncio.Queue(BEHIND)
         self.queues.add(queue)
         if self.task is None or self.task.done():
             self.task = asyncio.create_task(self._follow(cursor))
         return queue
 
-    def leave(self, queue: asyncio.Queue[EventPage | None]) -> None:
+    def close_queue(self, queue: asyncio.Queue[EventPage | None]) -> None:
         self.queues.discard(queue)
         if not self.queues and self.task is not None:
             self.task.cancel()
@@ -135,7 +135,7 @@ async def _stream(
     wanted: Callable[[Event], bool],
 ) -> AsyncGenerator[bytes, None]:
     """Yield the page `one`, then all later events. Stop when the token is no longer valid."""
-    queue = feed.join(one.cursor)
+    queue = feed.open_queue(one.cursor)
     seen: set[tuple[str, int]] = set()
     try:
         while await may_still_read(request):
@@ -158,7 +158,7 @@ async def _stream(
             if len(seen) > 10_000:
                 seen.clear()
     finally:
-        feed.leave(queue)
+        feed.close_queue(queue)
 
 
 def _frames(one: EventPage, wanted: Callable[[Event], bool], seen: set[tuple[str, int]]) -> bytes:

@@ -1,4 +1,4 @@
-"""Executions: submit, find, read, steer, signal."""
+"""Executions: submit, find, read, operate, signal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from flowfabric.core.execution import (
     ExecutionFilter,
     ExecutionInfo,
     ExecutionSummary,
-    Steered,
+    OperationAnswer,
 )
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.signal import Delivered, Signal
@@ -351,7 +351,7 @@ async def result(call: CurrentCall, request: Request, id: Id) -> Response:
     return answer(_ending(found, ending))
 
 
-@routes.post(_FROM + "/cancel", Scope.OPERATE, answers=Steered, refuses=(412,))
+@routes.post(_FROM + "/cancel", Scope.OPERATE, answers=OperationAnswer, refuses=(412,))
 async def cancel(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
@@ -365,7 +365,7 @@ async def cancel(
     return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/replay", Scope.OPERATE, answers=Steered, refuses=(412,))
+@routes.post(_FROM + "/replay", Scope.OPERATE, answers=OperationAnswer, refuses=(412,))
 async def replay(
     call: CurrentCall, request: Request, id: Id, body: Replay | None = None
 ) -> Response:
@@ -379,7 +379,7 @@ async def replay(
     return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/retry", Scope.OPERATE, answers=Steered, refuses=(412,))
+@routes.post(_FROM + "/retry", Scope.OPERATE, answers=OperationAnswer, refuses=(412,))
 async def retry(
     call: CurrentCall, request: Request, id: Id, body: Reason | None = None
 ) -> Response:
@@ -397,7 +397,7 @@ async def retry(
     return operation_answer(request, done)
 
 
-@routes.put(_FROM + "/priority", Scope.OPERATE, answers=Steered, refuses=(412,))
+@routes.put(_FROM + "/priority", Scope.OPERATE, answers=OperationAnswer, refuses=(412,))
 async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) -> Response:
     """Change the priority of a waiting execution."""
     done = await call.client.executions.change_priority(
@@ -410,7 +410,7 @@ async def priority(call: CurrentCall, request: Request, id: Id, body: Priority) 
     return operation_answer(request, done)
 
 
-@routes.post(_FROM + "/revoke-lease", Scope.OPERATE, answers=Steered, refuses=(412,))
+@routes.post(_FROM + "/revoke-lease", Scope.OPERATE, answers=OperationAnswer, refuses=(412,))
 async def revoke_lease(
     call: CurrentCall, request: Request, id: Id, body: Revoke | None = None
 ) -> Response:
@@ -436,7 +436,7 @@ async def set_tags(call: CurrentCall, id: Id, body: dict[str, str]) -> Response:
 async def signal(call: CurrentCall, request: Request, id: Id, body: NewSignal) -> Response:
     """Send a signal to an execution.
 
-    The first wait for a signal of this name takes it, even if the wait begins later.
+    The first wait for a signal of this name takes it, also if the wait begins after this call.
     """
     found = await find(call, id)
     task = await _task_of(call, found)

@@ -98,7 +98,7 @@ class GroupRule(Body):
 class CancelFlow(Reason):
     """Which members of a flow to cancel: all, all that are not running, or none."""
 
-    policy: FlowCancelPolicy = FlowCancelPolicy.CANCEL_ALL
+    cancel_policy: FlowCancelPolicy = FlowCancelPolicy.CANCEL_ALL
 
 
 class StoredFlow(TypedDict):
@@ -109,11 +109,11 @@ class StoredFlow(TypedDict):
     nodes: dict[str, ExecutionId]
 
 
-class PolicySet(TypedDict):
+class GroupPolicySet(TypedDict):
     """Whether this call set the policy of an edge group. `unchanged`: the group already had it."""
 
     outcome: Literal["set", "unchanged"]
-    policy: dict[str, Any]
+    group_policy: dict[str, Any]
 
 
 FLOW = Like(FlowInfo, "Flow", plus={"counts": dict[str, int]})
@@ -182,8 +182,8 @@ async def apply_edge(call: CurrentCall, id: Id, body: Apply) -> Response:
     return answer(done)
 
 
-@routes.put(_FROM + "/policies", Scope.SUBMIT, answers=PolicySet)
-async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
+@routes.put(_FROM + "/group-policies", Scope.SUBMIT, answers=GroupPolicySet)
+async def set_group_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     """Set the policy of an edge group. Do this before an edge of the group is staged."""
     given = {"kind": body.kind, "k": body.k, "on_satisfied": body.on_satisfied}
     group_policy = EdgeGroupPolicy.from_json(
@@ -192,7 +192,8 @@ async def set_policy(call: CurrentCall, id: Id, body: GroupRule) -> Response:
     is_new = await call.client.flows.set_edge_group_policy(
         await find_flow(call, id), checked_id(body.downstream), group_policy, group=body.group
     )
-    return answer({"outcome": "set" if is_new else "unchanged", "policy": group_policy.to_json()})
+    outcome = "set" if is_new else "unchanged"
+    return answer({"outcome": outcome, "group_policy": group_policy.to_json()})
 
 
 @routes.get("/v1/flows", Scope.READ, answers=PageOf(FlowListed, MISSING), refuses=(404,))
@@ -261,7 +262,7 @@ async def cancel(
     seconds = wait_seconds(request)
     done = await call.client.flows.cancel(
         await find_flow(call, id),
-        policy=(body or CancelFlow()).policy,
+        cancel_policy=(body or CancelFlow()).cancel_policy,
         reason=why_of(body),
         actor=call.principal.name,
         wait=timedelta(seconds=seconds) if seconds else None,

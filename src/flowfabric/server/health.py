@@ -1,4 +1,4 @@
-"""Health of the process and of its database, and the description of the API."""
+"""HTTP routes for the health of the process and of its database, and for the OpenAPI page."""
 
 from __future__ import annotations
 

@@ -163,12 +163,33 @@ class GuardedRoute(APIRoute):
                 request.state.call = Call(principal, client, backend)
                 request.state.scope = access.scope
             if request.method in _WITH_BODY:
-                await _read_body(request, access)
-                if self.body_field is not None:
-                    request._json = _json_in(await request.body())
+                body = await _read_body(request, access)
+                parsed = None if self.body_field is None else _json_in(body)
+                request = _ReadRequest(request, body, parsed)
             return await handle(request)
 
         return guarded
+
+
+class _ReadRequest(Request):
+    """A request whose body has been read, and parsed if its route takes JSON.
+
+    The framework reads a body through these methods, so it gets the body that was checked.
+    """
+
+    def __init__(self, request: Request, body: bytes, parsed: Any) -> None:
+        super().__init__(request.scope, request.receive)
+        self._checked_body = body
+        self._parsed_body = parsed
+
+    async def stream(self) -> AsyncGenerator[bytes, None]:
+        yield self._checked_body
+
+    async def body(self) -> bytes:
+        return self._checked_body
+
+    async def json(self) -> Any:
+        return self._parsed_body
 
 
 def _access(endpoint: Callable[..., Any]) -> Access:
@@ -254,8 +275,8 @@ class Routes:
         return add
 
 
-async def _read_body(request: Request, access: Access) -> None:
-    """Read the request body. Refuse it if it is too large or has a wrong media type."""
+async def _read_body(request: Request, access: Access) -> bytes:
+    """Return the request body. Refuse it if it is too large or has a wrong media type."""
     limit = access.limit
     if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
         raise Problem(
@@ -282,7 +303,7 @@ async def _read_body(request: Request, access: Access) -> None:
         raise Problem(
             415, "unsupported_media_type", f"Send it with Content-Type: {access.media_type}."
         )
-    request._body = body
+    return body
 
 
 def _json_in(body: bytes) -> Any:

@@ -61,7 +61,7 @@ class Register(Body):
     alive_for: Duration = "60s"
 
 
-class Beat(Body):
+class Heartbeat(Body):
     """The heartbeat of a worker process."""
 
     worker_instance_id: str
@@ -83,7 +83,7 @@ class Claim(Body):
     )
 
 
-class Held(Body):
+class Fenced(Body):
     """The lease that the caller has, as the claim returned it."""
 
     lease: str = Field(max_length=400)
@@ -96,13 +96,13 @@ class Renew(Body):
     lease_seconds: float = Field(default=30, ge=1, le=86_400)
 
 
-class Complete(Held):
+class Complete(Fenced):
     """The result of an execution."""
 
     result: Any = None
 
 
-class Fail(Held):
+class Fail(Fenced):
     """Why an attempt failed."""
 
     reason: str = Field(min_length=1)
@@ -112,20 +112,20 @@ class Fail(Held):
     retry_after: Duration | None = None
 
 
-class Delay(Held):
+class Delay(Fenced):
     """How long an execution waits before its attempt continues."""
 
     delay: Duration
 
 
-class Progress(Held):
+class Progress(Fenced):
     """The progress of an execution."""
 
     percent: int | None = Field(default=None, ge=0, le=100)
     message: str | None = None
 
 
-class NewStep(Held):
+class NewStep(Fenced):
     """A step to record. A recorded step of the same name and occurrence is not replaced."""
 
     name: str
@@ -136,7 +136,7 @@ class NewStep(Held):
     value: Any = None
 
 
-class NewWait(Held):
+class NewWait(Fenced):
     """A wait for a signal."""
 
     name: str = Field(description="The name of the signal.")
@@ -153,7 +153,7 @@ class NewFrame(Body):
     correlation_id: str | None = None
 
 
-class Frames(Held):
+class Frames(Fenced):
     """Frames to append. Their numbers start at 0 in each lease. A frame whose number is already
     stored is skipped.
     """
@@ -282,7 +282,7 @@ async def register(call: CurrentCall, body: Register) -> Response:
 
 
 @routes.post("/v1/workers/heartbeat", Scope.WORK, answers=Asking)
-async def heartbeat(call: CurrentCall, body: Beat) -> Response:
+async def heartbeat(call: CurrentCall, body: Heartbeat) -> Response:
     """Say that a worker process is alive.
 
     In the answer, `register` tells the process whether it must register again. `drain` tells it
@@ -358,7 +358,7 @@ async def delay(call: CurrentCall, body: Delay) -> Response:
 
 
 @routes.post("/v1/leases/release", Scope.WORK, answers=Settled, refuses=(404,))
-async def release(call: CurrentCall, body: Held) -> Response:
+async def release(call: CurrentCall, body: Fenced) -> Response:
     """Give an unfinished execution back, so that another worker can take it now."""
     claimed = await _read_lease(call, body.lease)
     for error in (await call.client.leases.release([claimed])).values():
@@ -445,10 +445,10 @@ async def _while_connected(
     If the worker has disconnected, or its token was revoked, release the executions that the claim
     has already leased.
     """
-    claiming, leaving = asyncio.create_task(claim), asyncio.create_task(gone(request))
+    claiming, disconnecting = asyncio.create_task(claim), asyncio.create_task(gone(request))
     try:
-        await asyncio.wait({claiming, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if leaving.done():
+        await asyncio.wait({claiming, disconnecting}, return_when=asyncio.FIRST_COMPLETED)
+        if disconnecting.done():
             claiming.cancel()
             await asyncio.wait([claiming])
             raise Problem(400, "disconnected", "The client went away.")
@@ -460,7 +460,7 @@ async def _while_connected(
             await call.client.leases.release(claiming.result())
         raise
     finally:
-        for task in (claiming, leaving):
+        for task in (claiming, disconnecting):
             task.cancel()
 
 

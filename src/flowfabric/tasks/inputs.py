@@ -92,7 +92,7 @@ def encode_argument(spec: TaskSpec, name: str, value: Any) -> Any:
 
 
 class _TemplateBuilder:
-    """Encodes the arguments of one task. For each missing result, it adds a `Gap` to a list."""
+    """Encodes the arguments of one task, with a `Gap` for each result that is not known yet."""
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec

@@ -76,7 +76,7 @@ class Postgres:
         return Database(self._server.url_of(name), name, self._loop_thread)
 
     async def _drop(self, database: Database) -> None:
-        await database.leave()
+        await database.close()
         if self._administration is not None:
             await disposable.drop(self._administration, database.name)
 
@@ -134,7 +134,7 @@ class Database:
 
         return self._loop_thread.do(ask())
 
-    async def leave(self) -> None:
+    async def close(self) -> None:
         """Close the connection."""
         self._connection = None
         await self._stack.aclose()

@@ -43,7 +43,7 @@ class Fit(StrEnum):
     HELD = "held"
     RESTARTS = "restarts"
     # The execution belongs to another code version: workers with that version continue it.
-    LEFT = "left"
+    OTHER_VERSION = "other_version"
     RAISES = "raises"
     # The handler did not reach its first new step.
     UNKNOWN = "unknown"
@@ -98,7 +98,7 @@ class JournalCheck:
         version = info.code_version
         if version is not None and version not in (self._code.name, *self._code.reads):
             problem = f"needs code version {version}: keep workers of that version until it ends"
-            return JournalVerdict(info.id, info.task, Fit.LEFT, problem=problem)
+            return JournalVerdict(info.id, info.task, Fit.OTHER_VERSION, problem=problem)
         run = DryRun(_as_claimed(info), self._tasks[info.task], self._services())
         run.task = self._loop.create_task(self._run(run))
         done, _ = await asyncio.wait([run.task], timeout=HANDLER_SECONDS)

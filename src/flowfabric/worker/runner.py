@@ -8,7 +8,7 @@ import functools
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from datetime import timedelta
 from time import monotonic
-from typing import Any
+from typing import Any, TypeVar
 
 from flowfabric import tracing
 from flowfabric.client import FlowFabric
@@ -21,7 +21,6 @@ from flowfabric.core.errors import (
     Unavailable,
 )
 from flowfabric.core.execution import Claimed, Failure
-from flowfabric.core.states import FailureClass
 from flowfabric.handlers import (
     HandlerPaused,
     HandlerRun,
@@ -54,6 +53,25 @@ from flowfabric.worker.threads import Threads
 UNWIND_SECONDS = 5.0
 # A handler that ends sooner than this, without yielding, needs no asyncio task of its own.
 QUICK_SECONDS = 0.0001
+
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
+
+
+def _without_retry(
+    step: Callable[[Runner, HandlerRun, _Given], _Result],
+) -> Callable[[Runner, HandlerRun, _Given], _Result]:
+    """After an error of this step, fail the execution without a retry."""
+
+    @functools.wraps(step)
+    def guarded(self: Runner, run: HandlerRun, given: _Given) -> _Result:
+        try:
+            return step(self, run, given)
+        except BaseException:
+            run.forbid_retry()
+            raise
+
+    return guarded
 
 
 class Runner:
@@ -193,17 +211,14 @@ class Runner:
         try:
             return await fill_payload(run.claimed, run.spec, self._inputs)
         except InvalidInput:
-            run.failure_class = FailureClass.PERMANENT
+            run.forbid_retry()
             raise
 
+    @_without_retry
     def _decode(self, run: HandlerRun, payload: bytes | None) -> tuple[list[Any], dict[str, Any]]:
         """Decode the arguments. After an error there is no retry: the payload stays the same."""
-        try:
-            context = None if run.spec.context_name is None else context_of(run)
-            return run.spec.decode(payload, context)
-        except BaseException:
-            run.failure_class = FailureClass.PERMANENT
-            raise
+        context = None if run.spec.context_name is None else context_of(run)
+        return run.spec.decode(payload, context)
 
     def _prepare(self, run: HandlerRun, args: list[Any], kwargs: dict[str, Any]) -> Awaitable[Any]:
         """Return an awaitable that calls the handler through the extensions of the app.
@@ -225,13 +240,10 @@ class Runner:
             return handler
         return self._run_in_thread(run.claimed, functools.partial(spec.function, *args, **kwargs))
 
+    @_without_retry
     def _encode(self, run: HandlerRun, value: Any) -> bytes:
         """Encode the result. After an error there is no retry: it would most likely fail too."""
-        try:
-            return run.spec.encode_result(value)
-        except BaseException:
-            run.failure_class = FailureClass.PERMANENT
-            raise
+        return run.spec.encode_result(value)
 
     def _settle(self, run: HandlerRun, result: bytes) -> None:
         """Complete an execution whose handler returned, unless the handler was asked to pause."""
@@ -260,7 +272,7 @@ class Runner:
             self._heartbeat.drop(claimed)
         elif not run.is_pausing:
             if isinstance(error, TooManySteps):
-                run.failure_class = FailureClass.PERMANENT  # a retry has the same journal
+                run.forbid_retry()  # a retry has the same journal
             self._settlement.fail(claimed, self._failure_of(run, error), error)
 
     def _failure_of(self, run: HandlerRun, error: BaseException) -> Failure:

@@ -113,7 +113,10 @@ class Settlement:
                 self._to_release.pop(claimed, None)
 
     async def release_noted(self) -> None:
-        """Release all executions that `release_later` noted or `fail_interrupted` would fail."""
+        """Release all executions that `release_later` noted.
+
+        Also release the executions that the next `fail_interrupted` would end as failed.
+        """
         self.release_later(self.take_interrupted())
         await self.release(list(self._to_release))
 

@@ -97,7 +97,7 @@ class Suspects:
         self._since = monotonic()
 
     def end_turn(self) -> None:
-        """Begin the turn of ordinary work. The suspect has ended, or no longer runs alone."""
+        """End the turn of the suspect, and begin the turn of ordinary work."""
         self.current = None
         now = monotonic()
         self._ordinary_until = now + min(now - self._since, ORDINARY_SECONDS)

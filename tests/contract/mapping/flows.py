@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 from uuid import uuid4
 
@@ -186,7 +185,7 @@ async def _(world: World, see: See) -> None:
     see("counts", [info.node_count, info.edge_count, info.graph_revision], [3, 2, 5])
     see(
         "groups",
-        [f"{one.policy.kind} {one.state} {one.n}" for one in info.groups],
+        [f"{one.group_policy.kind} {one.state} {one.n}" for one in info.groups],
         ["quorum pending 2"],
     )
     see("missing", str(await flows.describe(mint_flow())), "None")
@@ -370,8 +369,8 @@ async def _left_over(world: World, lanes: str) -> Any:
         )
         for lane in lanes[:2]:
             await world.executions.complete(await world.next(lane))
-        # Wait until the client has given up and leaves the sibling to the reconcilers.
-        await asyncio.sleep(0.5)
+        # The client gives up, and leaves the sibling to the reconcilers.
+        await world.executions._cascades.close()
     return members[2]
 
 

@@ -218,22 +218,22 @@ async def _(world: World, see: See) -> None:
     )
     see("unblock", await said(world.executions.unblock(open_[0])), "ExecutionNotEligible")
     await flows.cancel_members(flow)
-    second = await flows.cancel_header(flow, policy="flow_only", reason="again")
+    second = await flows.cancel_header(flow, cancel_policy="flow_only", reason="again")
     shown = await world.executions.describe(open_[0])
     draining, _ = await flow_of(world, "b", 1)
     running = await world.next("b")
-    await flows.cancel_header(draining, policy="cancel_pending")
+    await flows.cancel_header(draining, cancel_policy="cancel_pending")
     await flows.cancel_members(draining)
     raised, (kept,) = await flow_of(world, "e", 1)
     await world.next("e")
-    await flows.cancel_header(raised, policy="cancel_pending")
+    await flows.cancel_header(raised, cancel_policy="cancel_pending")
     higher = await flows.cancel_header(raised)
     await flows.cancel_members(raised)
     ended, _ = await flow_of(world, "f", 1)
     await world.executions.complete(await world.next("f"), b"1")
     late = await flows.cancel_header(ended)
     alone, (free,) = await flow_of(world, "c", 1)
-    await flows.cancel_header(alone, policy="flow_only")
+    await flows.cancel_header(alone, cancel_policy="flow_only")
     awaited, both = await flow_of(world, "d", 2)
     await flows.cancel(awaited, wait=HOUR)
     see(
@@ -245,7 +245,7 @@ async def _(world: World, see: See) -> None:
     see("cancelled_by", shown.cancelled_by, "flow_cascade")
     see(
         "policy_of_a_second_call",
-        [str(second.outcome), str(second.policy), second.reason],
+        [str(second.outcome), str(second.cancel_policy), second.reason],
         ["already_terminal", "cancel_all", "enough"],
     )
     see(
@@ -255,7 +255,7 @@ async def _(world: World, see: See) -> None:
     )
     see(
         "of_a_flow_that_has_ended",
-        [str(late.outcome), str(late.policy)],
+        [str(late.outcome), str(late.cancel_policy)],
         ["already_terminal", "None"],
     )
     see("running_under_cancel_pending", await world.state(running.id), "active")
@@ -268,7 +268,7 @@ async def _(world: World, see: See) -> None:
     )
     see(
         "unknown_policy",
-        await said(flows.cancel_header(alone, policy="everything")),
+        await said(flows.cancel_header(alone, cancel_policy="everything")),
         "InvalidInput",
     )
     see("missing", await said(flows.cancel_header(mint_flow())), "FlowNotFound")

@@ -129,7 +129,7 @@ async def test_no_row_of_a_trimmed_execution_is_left_in_any_table(db, clock, eng
 
 
 async def test_a_trimmed_execution_leaves_no_stream_no_signal_and_no_wait(db, clock, engine, make):
-    """E11: neither signals that nobody has noticed, nor waitpoints that nobody has answered."""
+    """Neither signals that nobody has noticed, nor waitpoints that nobody has answered."""
     execution = await make.execution("leased")
     lease = execution.lease
     await append(engine, lease, b"word")

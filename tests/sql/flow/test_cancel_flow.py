@@ -1,7 +1,4 @@
-"""Cancelling a flow: its header, the backlog of its members, and who may still start meanwhile.
-
-B and D numbers name defects of the reference that must not come back.
-"""
+"""Cancelling a flow: its header, the backlog of its members, and who may still start meanwhile."""
 
 from __future__ import annotations
 
@@ -108,7 +105,7 @@ async def test_a_bad_request_names_the_field_and_changes_nothing(
     assert await detail(flow) is None
 
 
-async def test_b3_an_unknown_flow_is_not_found(db: Database) -> None:
+async def test_an_unknown_flow_is_not_found(db: Database) -> None:
     flow = await make_flow(db, **CHAIN)
     with refused("WF305", message="flow_not_found"):
         await header(Flow(engine=flow.engine, id=uuid4(), ids={}, lanes={}))
@@ -123,7 +120,7 @@ async def test_b3_an_unknown_flow_is_not_found(db: Database) -> None:
     assert (await stored(flow))["cancelled_at"] is None
 
 
-async def test_b3_a_second_cancel_tells_what_the_first_one_said_and_changes_nothing(
+async def test_a_second_cancel_tells_what_the_first_one_said_and_changes_nothing(
     db: Database,
 ) -> None:
     flow = await make_flow(db, **CHAIN)
@@ -159,7 +156,7 @@ async def test_of_a_large_flow_at_most_a_thousand_members_are_named_again(db: Da
     assert (len(again["members"]), again["member_count"]) == (1000, 1010)
 
 
-async def test_b6_flow_only_leaves_the_members_alone_and_no_backlog(db: Database) -> None:
+async def test_flow_only_leaves_the_members_alone_and_no_backlog(db: Database) -> None:
     flow = await make_flow(db, **CHAIN)
     assert (await header(flow, "flow_only"))["open_count"] == 0
     assert await backlog(flow) == (0, set())
@@ -170,7 +167,7 @@ async def test_b6_flow_only_leaves_the_members_alone_and_no_backlog(db: Database
     assert set((await flow.states()).values()) == {"completed"}
 
 
-async def test_b6_no_header_lingers_where_nobody_is_left_to_end(db: Database) -> None:
+async def test_no_header_lingers_where_nobody_is_left_to_end(db: Database) -> None:
     empty = await empty_flow(Engine(db.conn))
     assert (await header(empty))["members"] == []
     assert await backlog(empty) == (0, set())
@@ -308,7 +305,7 @@ async def test_all_members_end_as_cancelled_each_with_its_event(db: Database) ->
     assert (done["handled"], done["remaining"], done["draining"]) == (3, 0, 0)
     for name in "abc":
         row = await flow.row(name)
-        # D-59, B10: one encoding of cancelled, so that retention and replay know it
+        # One encoding of cancelled, so that retention and replay know it
         assert (row["phase"], row["outcome"], row["public_state"]) == (
             "terminal",
             "cancelled",
@@ -316,7 +313,7 @@ async def test_all_members_end_as_cancelled_each_with_its_event(db: Database) ->
         )
         assert (row["cancelled_by"], row["cancellation_reason"]) == ("flow_cascade", "enough")
         events = await flow.engine.events(flow[name])
-        assert [event["kind"] for event in events] == ["submitted", "cancelled"]  # D-61
+        assert [event["kind"] for event in events] == ["submitted", "cancelled"]
         assert (events[-1]["flow_id"], events[-1]["actor"]) == (flow.id, "ann")
         assert json.loads(events[-1]["detail"]) == {"source": "flow_cascade", "reason": "enough"}
     assert await backlog(flow) == (0, set())
@@ -356,7 +353,7 @@ async def test_a_member_that_ends_before_it_is_cancelled_keeps_its_end(db: Datab
     assert await flow.engine.kinds(flow["a"]) == ["submitted", "claimed", "completed"]
 
 
-async def test_b2_a_cancelled_member_takes_the_lease_away(db: Database) -> None:
+async def test_a_cancelled_member_takes_the_lease_away(db: Database) -> None:
     flow = await make_flow(db, nodes=["a"])
     lease = await flow.take("a")
     await cancel(flow)
@@ -387,7 +384,7 @@ async def test_a_member_ends_those_who_wait_for_it(db: Database) -> None:
     assert (await engine.row(waiter.id))["eligibility"] == "eligible_now"
 
 
-async def test_b1_cancel_pending_lets_the_running_ones_drain_and_ends_the_others(
+async def test_cancel_pending_lets_the_running_ones_drain_and_ends_the_others(
     db: Database, clock: Clock
 ) -> None:
     flow = await make_flow(
@@ -411,7 +408,7 @@ async def test_b1_cancel_pending_lets_the_running_ones_drain_and_ends_the_others
     assert await backlog(flow) == (1, {"running"})
     again = await members(flow)
     assert (again["handled"], again["draining"], again["remaining_ids"]) == (0, 1, [])
-    # B8: nothing was enqueued for the dispatcher of siblings
+    # Nothing was enqueued for the dispatcher of siblings
     assert await db.fetchval("select count(*) from ff.edge_group where cancel_pending") == 0
     assert (await flow.engine.complete(lease)).word == "completed"
     assert (await members(flow))["handled"] == 1
@@ -597,7 +594,7 @@ async def test_two_last_acks_at_once_leave_no_header(db: Database) -> None:
 # The reconciler
 
 
-async def test_b6_the_reconciler_finishes_what_a_crash_left(db: Database, clock: Clock) -> None:
+async def test_the_reconciler_finishes_what_a_crash_left(db: Database, clock: Clock) -> None:
     flow = await make_flow(db, nodes=["a", "b", "c"])
     await header(flow, reason="enough")
     await members(flow, 1)
@@ -948,7 +945,7 @@ async def test_an_add_and_a_header_at_once_leave_nobody_behind(db: Database) -> 
             assert (added, state) == ("added", "cancelled")
 
 
-async def test_b10_a_cancelled_flow_is_trimmed_with_its_event(db: Database, clock: Clock) -> None:
+async def test_a_cancelled_flow_is_trimmed_with_its_event(db: Database, clock: Clock) -> None:
     flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     await cancel(flow)
     await clock.advance(days=31)

@@ -64,7 +64,7 @@ async def test_a_cancelled_flow_says_why(clock, graphs):
 
 
 async def test_groups_are_told_as_they_stand(engine, graphs):
-    """A9: the reference derives the state of a group from a column that nobody writes."""
+    """The state of a group is the one that was stored when it was decided."""
     flow = await make_flow(
         engine,
         nodes=["a", "b", "c", "d", "e"],
@@ -419,7 +419,7 @@ async def test_what_is_not_runnable_is_told_so(graphs, make, state):
 
 
 async def test_dependencies_are_read_from_the_edges(engine, graphs):
-    """A11: the reference looks at a field that nothing writes, and finds everybody eligible."""
+    """An applied edge makes its downstream not eligible, and only as long as it is open."""
     flow = await graphs.flow("a", "b", "c")
     staged = await flow.stage("a", "b")
     assert await eligibility(graphs, flow.ids["b"]) == "eligible"
@@ -430,7 +430,6 @@ async def test_dependencies_are_read_from_the_edges(engine, graphs):
 
 
 async def test_an_edge_of_a_decided_group_blocks_nobody(engine, graphs):
-    """A11"""
     flow = await make_flow(
         engine,
         nodes=["a", "b", "c"],
@@ -443,7 +442,7 @@ async def test_an_edge_of_a_decided_group_blocks_nobody(engine, graphs):
 
 
 async def test_what_cannot_be_any_more_is_impossible(db, engine, graphs):
-    """A11: seen from the group; here the downstream is made to look as if it were not told yet."""
+    """Seen from the group; here the downstream is made to look as if it were not told yet."""
     flow = await make_flow(engine, nodes=["a", "b"], edges=[("a", "b")])
     await db.execute(
         "update ff.edge_group set state = 'impossible', failed = 1, fired_at = ff.now(), "

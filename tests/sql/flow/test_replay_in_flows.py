@@ -1,7 +1,5 @@
 """Replay of members of a flow: what their end had decided is open again, and those that were
 skipped because of it are replayed with them.
-
-B and D numbers name defects of the reference that must not come back.
 """
 
 from __future__ import annotations
@@ -115,7 +113,7 @@ async def test_a_success_is_kept_and_the_rest_counted_anew(db: Database) -> None
     assert await flow.counts("d") == ("impossible", 3, 2, 1, 0)
     await flow.engine.replay(flow["b"])
     assert await flow.counts("d") == ("pending", 3, 2, 0, 0)
-    # D-66: one success more is not enough by itself to fire a group that was reset
+    # One success more is not enough by itself to fire a group that was reset
     assert await flow.state("d") == "waiting_children"
     await flow.complete("b")
     assert await flow.counts("d") == ("satisfied", 3, 3, 0, 0)
@@ -244,7 +242,7 @@ async def test_one_of_several_groups_that_is_impossible_keeps_the_member_skipped
 # The member itself
 
 
-async def test_b11_a_skipped_member_waits_for_a_later_end_of_its_upstream(db: Database) -> None:
+async def test_a_skipped_member_waits_for_a_later_end_of_its_upstream(db: Database) -> None:
     flow = await make_flow(db, nodes=["a", "b", "c"], edges=[("a", "b"), ("b", "c")])
     await flow.fail("a")
     answer = await flow.engine.replay(flow["b"], actor="ann")

@@ -1,4 +1,4 @@
-"""What the end of a member means for those that depend on it (spec 1.9, 9.3; defects A1 to A14)."""
+"""What the end of a member means for those that depend on it."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ async def test_an_all_of_that_is_named_is_like_one_that_is_not(db):
 
 
 async def test_a_chain_runs_to_its_end_and_every_hop_is_claimable_at_once(db):
-    """Defects A6 and A13: nobody has to promote, sweep or poll between two hops."""
+    """Nobody has to promote, sweep or poll between two hops."""
     names = [f"n{i}" for i in range(6)]
     flow = await make_flow(db, nodes=names, edges=list(pairwise(names)))
     for name in names:
@@ -242,7 +242,7 @@ async def test_a_quorum_that_cannot_be_met_skips_with_exactly_one_event(db):
 @pytest.mark.parametrize("on_satisfied", ["cancel_remaining", "let_run"])
 @pytest.mark.parametrize("result", ["satisfied", "impossible"])
 async def test_what_becomes_of_the_rest(db, policy, on_satisfied, result):
-    """Also when it is impossible, which the reference forgets (A8)."""
+    """The rest is cancelled or let run, also when the group is impossible."""
     k = 2 if policy == "quorum" else None
     names = "abc" if policy == "quorum" else "ab"
     flow = await make_flow(db, **fan_in(names, policy=policy, k=k, on_satisfied=on_satisfied))
@@ -267,7 +267,7 @@ async def test_what_becomes_of_the_rest(db, policy, on_satisfied, result):
 
 
 async def test_a_group_fires_once_whatever_comes_later(db):
-    """Defects A7 and A9: the decision is stored, and a later success is only counted."""
+    """The decision is stored, and a later success is only counted."""
     flow = await make_flow(db, **fan_in("abc", policy="any_of", on_satisfied="let_run"))
     await flow.complete("a")
     fired = await flow.group("z")
@@ -368,7 +368,6 @@ async def test_skips_have_no_depth_limit(db):
 
 
 async def test_the_skip_of_an_active_member_takes_its_lease_and_fences_its_worker(db):
-    """Defect A8."""
     flow = await make_flow(db, nodes=["a", "z"], edges=[Edge("a", "z", is_applied=False)])
     lease = await flow.take("z")
     await flow.apply(0, lease)
@@ -403,7 +402,7 @@ async def test_the_skip_finds_a_member_wherever_it_is(db, clock, where):
 
 
 async def test_a_deadline_that_passes_skips_those_downstream(db, clock):
-    """Defect of the reference too: an end by a timer is an end like any other."""
+    """An end by a timer is an end like any other."""
     flow = await make_flow(
         db,
         nodes=["a", "b"],
@@ -441,7 +440,7 @@ async def tell_again(flow: Flow, name: str) -> int:
 
 @pytest.mark.parametrize("outcome", ["success", "failed"])
 async def test_telling_of_an_end_twice_changes_nothing(db, outcome):
-    """Defect A2: the edge's own record is what makes it harmless."""
+    """The edge's own record is what makes it harmless."""
     flow = await make_flow(db, **fan_in("abc", policy="quorum", k=2, on_satisfied="let_run"))
     await flow.end("a", outcome)
     before = [tuple(await flow.group("z")), *map(tuple, await flow.edges())]
@@ -458,7 +457,7 @@ async def test_telling_of_the_winner_again_after_the_group_fired_changes_nothing
 
 
 async def test_a_second_end_with_another_outcome_is_ignored(db):
-    """Defects A2 and A12: an edge was resolved by the first end; two ends of one instant differ."""
+    """An edge was resolved by the first end; two ends of one instant differ."""
     flow = await make_flow(db, **fan_in("ab", policy="quorum", k=2, on_satisfied="let_run"))
     await flow.complete("a")
     assert (await flow.engine.replay(flow["a"])).word == "replayed"
@@ -480,7 +479,7 @@ async def test_two_edges_between_one_pair_both_count(db):
 
 
 async def test_a_staged_edge_counts_as_running_until_it_is_applied(db):
-    """Defect A3: neither satisfied nor impossible too soon."""
+    """Neither satisfied nor impossible too soon."""
     flow = await make_flow(
         db, nodes=[*"abz"], edges=[Edge("a", "z"), Edge("b", "z", is_applied=False)]
     )
@@ -498,7 +497,7 @@ async def test_a_staged_edge_counts_as_running_until_it_is_applied(db):
 
 
 async def test_an_end_before_its_edge_is_applied_resolves_nothing(db):
-    """Defect A3: only what is applied is resolved; applying it looks at the end (A4)."""
+    """Only what is applied is resolved; applying it looks at the end."""
     flow = await make_flow(
         db, nodes=[*"abz"], edges=[Edge("a", "z", is_applied=False), Edge("b", "z")]
     )
@@ -525,7 +524,7 @@ async def test_a_quorum_of_more_than_there_are_is_impossible_at_the_first_end(db
 
 @pytest.mark.parametrize("where", ["delayed", "held", "interrupted", "active", "retry"])
 async def test_a_satisfied_group_leaves_alone_whoever_does_not_wait_for_it(db, where):
-    """Defect A7: a delayed, held or running member is not woken."""
+    """A delayed, held or running member is not woken."""
     flow = await make_flow(
         db,
         nodes=["a", "z"],
@@ -584,7 +583,6 @@ async def test_a_member_that_has_ended_is_only_counted(db):
 
 
 async def test_a_result_replaces_the_payload_before_anybody_can_claim(db):
-    """Defect A10."""
     flow = await make_flow(db, nodes=["a", "b"], edges=[Edge("a", "b", ref="out")])
     await flow.complete("a", b"42")
     lease = await flow.take("b")
@@ -679,7 +677,7 @@ async def test_of_a_quorum_only_the_deciding_edge_is_copied(db):
 
 @pytest.mark.parametrize("outcome", ["success", "failed", "cancelled"])
 async def test_a_member_that_is_locked_is_left_and_told_later(db, outcome):
-    """Defect A1: the end is marked, not forgotten, until every edge of it is resolved."""
+    """The end is marked, not forgotten, until every edge of it is resolved."""
     flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     if outcome != "cancelled":
         lease = await flow.take("a")
@@ -703,7 +701,7 @@ async def test_a_member_that_is_locked_is_left_and_told_later(db, outcome):
 
 
 async def test_a_crash_between_two_edges_leaves_the_rest_to_a_reconciler(db):
-    """Defect A1: whoever ended it told one of three, and never calls again."""
+    """Whoever ended it told one of three, and never calls again."""
     flow = await make_flow(db, nodes=[*"abcd"], edges=[("a", "b"), ("a", "c"), ("a", "d")])
     lease = await flow.take("a")
     holders = [await locked(db, flow[name]) for name in "bd"]
@@ -845,7 +843,7 @@ async def held(client, flow, name):
 
 
 async def test_a_client_that_ends_a_wide_fan_out_tells_them_all(db):
-    """Defect A13: in milliseconds, without waiting for a reconciler."""
+    """In milliseconds, without waiting for a reconciler."""
     names = [f"n{i:03}" for i in range(350)]
     flow = await make_flow(db, nodes=["a", *names], edges=[("a", name) for name in names])
     async with FlowFabric(db.url, namespace="test", pool_size=2) as client:

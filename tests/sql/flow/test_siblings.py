@@ -1,4 +1,4 @@
-"""Upstreams that a decided group does not need any more (spec 1.10, 9.4; defects B9 and B12)."""
+"""Upstreams that a decided group does not need any more."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ async def test_those_that_are_not_needed_end_with_the_decision(db):
     row = await flow.group("z")
     assert (row["cancel_pending"], row["cancel_members"]) == (False, [])
     assert row["cancel_enqueued_at"] is None
-    # B9: the lease is taken, and its holder told off
+    # The lease is taken, and its holder told off
     assert (await flow.row("b"))["epoch"] == lease.epoch + 1
     assert (await flow.engine.complete(lease)).word in ("not_active", "stale_lease")
 
 
-async def test_b9_the_end_of_a_sibling_is_an_end_like_any_other(db):
-    """Defect B9: it has its event, with the reason, and reaches whoever else depends on it."""
+async def test_the_end_of_a_sibling_is_an_end_like_any_other(db):
+    """It has its event, with the reason, and reaches whoever else depends on it."""
     flow = await make_flow(
         db,
         nodes=["a", "b", "c", "w", "z"],
@@ -173,8 +173,7 @@ async def test_fifty_are_cancelled_at_once(db):
 # Retained
 
 
-async def test_b12_a_sibling_that_another_group_waits_for_is_retained(db):
-    """Defect B12."""
+async def test_a_sibling_that_another_group_waits_for_is_retained(db):
     flow = await make_flow(
         db,
         nodes=[*"abcyz"],

@@ -86,7 +86,7 @@ async def test_a_graph_is_stored_at_once(db, engine, graphs):
 
 
 async def test_a_member_is_runnable_from_the_start(engine, graphs):
-    """A6: the reference stores members in a state that nothing ever leads out of."""
+    """It is not stored in a state that nothing leads out of."""
     document = await graphs.document("a", "b", edges=[(0, 1)])
     await graphs.submit(document)
     a, b = named(document, "a", "b")

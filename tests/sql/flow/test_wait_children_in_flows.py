@@ -1,4 +1,4 @@
-"""A running member that waits for what it depends on, and what lets it go on (spec 1.11; A14)."""
+"""A running member that waits for what it depends on, and what lets it go on."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ async def test_it_waits_for_the_edges_that_are_open_and_goes_on_with_its_attempt
     assert (await flow.engine.complete(again)).word == "completed"
 
 
-async def test_a14_with_nothing_left_to_wait_for_it_is_eligible_at_once(db):
-    """Defect A14: what it depends on has ended before it asks."""
+async def test_with_nothing_left_to_wait_for_it_is_eligible_at_once(db):
+    """What it depends on has ended before it asks."""
     flow, lease = await grown(db)
     await flow.complete("a")
     await flow.complete("b")
@@ -68,7 +68,7 @@ async def test_a14_with_nothing_left_to_wait_for_it_is_eligible_at_once(db):
     assert json.loads(event["detail"]) == {"open": 0}
 
 
-async def test_a14_a_member_without_edges_does_not_wait(db):
+async def test_a_member_without_edges_does_not_wait(db):
     flow = await make_flow(db, nodes=["z"])
     await flow.engine.wait_children(await flow.take("z"))
     assert await flow.state("z") == "waiting"

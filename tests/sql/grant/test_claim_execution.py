@@ -41,7 +41,7 @@ async def test_a_grant_becomes_a_lease_and_is_gone(clock, engine, make):
 
 
 async def test_the_lease_of_a_grant_works_like_any_other(clock, engine, make):
-    """Progress, renewal and completion: an active attempt that everybody finds (D-16, D-18)."""
+    """Progress, renewal and completion: an active attempt that everybody finds."""
     execution = await make.execution("waiting")
     lease = await engine.use(await engine.grant(execution.id))
     await clock.advance(TTL / 2)

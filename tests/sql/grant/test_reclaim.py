@@ -135,7 +135,7 @@ async def test_a_reclaim_starts_a_new_attempt_and_keeps_the_old_one(clock, engin
     assert (after["reclaim_count"], after["total_attempt_count"]) == (1, 2)
     assert (after["previous_attempt_index"], after["started_at"]) == (0, row["started_at"])
     assert after["attempt_reason"] == row["ownership"]
-    # nothing of the old holder is left where a sweep would find it (D-51)
+    # nothing of the old holder is left where a sweep would find it
     assert (after["worker_instance_id"], after["lease_expires_at"]) == ("pool-2", now + TTL)
     assert after["last_lease_id"] is after["last_worker_id"] is None
     assert (await engine.kinds(execution.id))[-1] == "reclaimed"
@@ -211,7 +211,7 @@ async def test_a_grant_that_is_over_is_refused(clock, engine, make):
 
 
 async def test_a_claim_grant_does_not_reclaim(clock, engine, make):
-    """Granted while it waited, claimed directly, lost: the old grant is worth nothing (D-54)."""
+    """Granted while it waited, claimed directly, lost: the old grant is worth nothing."""
     execution = await make.execution("waiting", lane="mine")
     grant = await engine.grant(execution.id, ttl=timedelta(minutes=1))
     await engine.take(execution.id, lanes=["mine"], ttl=timedelta(seconds=1))

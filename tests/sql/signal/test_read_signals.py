@@ -37,7 +37,7 @@ async def test_the_feed_says_who_sent_what_to_whom_and_what_it_did(engine, make,
 
 
 async def test_the_feed_tells_what_each_signal_did(engine, make, db):
-    """E7: one that satisfies, one that only counts, one that waits for nobody, and no repeat."""
+    """One that satisfies, one that only counts, one that waits for nobody, and no repeat."""
     waits = await make.execution("suspended")
     runs = await make.execution("leased")
     condition = {"every": [{"signal": "a"}, {"signal": "b"}]}

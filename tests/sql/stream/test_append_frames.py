@@ -466,7 +466,7 @@ async def test_a_stream_without_a_cap_keeps_everything(engine, make):
 
 
 async def test_an_append_reads_nothing_of_what_is_stored(engine, make):
-    """D6: it does not count the frames, and trims only once in 64."""
+    """It does not count the frames, and trims only once in 64."""
     held = await make.execution("leased")
     for no in range(100):
         await append(engine, held.lease, b"x", no=no)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import secrets
 import signal
@@ -29,10 +28,12 @@ from flowfabric.app.run import Run
 from flowfabric.cli.dashboard import MISSING, open_dashboard
 from flowfabric.cli.demo import tasks
 from flowfabric.cli.options import EXIT_UNREACHABLE
+from flowfabric.cli.output import say
 from flowfabric.client import FlowFabric
 from flowfabric.core.errors import FlowFabricError
 from flowfabric.core.execution import Ending, Event, ExecutionInfo
 from flowfabric.core.states import EventKind, PublicState
+from flowfabric.drawing.plain import json_line
 from flowfabric.embedded import EmbeddedError, Server
 from flowfabric.embedded import start as start_server
 
@@ -76,7 +77,7 @@ def demo(
         Console(stderr=True).print(f"[red]error:[/] {error}")
         raise typer.Exit(EXIT_UNREACHABLE) from error
     if as_json:
-        typer.echo(json.dumps(summary))
+        say(json_line(summary))
     if summary["lost"] or summary["failed"] or not summary["recovered"]:
         raise typer.Exit(1)
 

@@ -124,7 +124,7 @@ class Child:
         self.answers.close()
 
     def stop_at_once(self) -> None:
-        """Make the worker release its executions and stop; kill it if it does not in time."""
+        """Make the worker release its executions and stop. Kill it if that takes too long."""
         asyncio.get_running_loop().call_later(AT_ONCE_SECONDS, self.kill)
         self._send_until_ended()
 

@@ -15,7 +15,12 @@ from starlette.responses import Response, StreamingResponse
 from flowfabric.client.detail_reads import located, read_details
 from flowfabric.client.filters import KEYS, parse
 from flowfabric.core.errors import BudgetNotFound, InvalidInput, QuotaNotFound, TaskNotFound
-from flowfabric.core.execution import ExecutionCount, ExecutionFilter, ExecutionInfo, Steered
+from flowfabric.core.execution import (
+    ExecutionCount,
+    ExecutionFilter,
+    ExecutionInfo,
+    OperationAnswer,
+)
 from flowfabric.core.ids import ExecutionId
 from flowfabric.core.json_text import read_json
 from flowfabric.core.lane import LaneTraffic
@@ -327,18 +332,22 @@ async def act(call: CurrentCall, request: Request, id: Id, act: Id) -> Response:
 
 
 Who: TypeAlias = dict[str, Any]
-Act: TypeAlias = Callable[[Call, ExecutionId, Mapping[str, str], Who], Awaitable[Steered]]
+Act: TypeAlias = Callable[[Call, ExecutionId, Mapping[str, str], Who], Awaitable[OperationAnswer]]
 
 
-async def _cancel(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _cancel(
+    call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
+) -> OperationAnswer:
     return await call.client.executions.cancel(id, **who)
 
 
-async def _retry(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _retry(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> OperationAnswer:
     return await call.client.executions.retry(id, **who)
 
 
-async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _replay(
+    call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
+) -> OperationAnswer:
     """Replay an execution as the form says.
 
     The form chooses where the replay starts: at a recorded step, at the beginning, or where the
@@ -362,15 +371,21 @@ async def _replay(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
     )
 
 
-async def _revoke(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _revoke(
+    call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
+) -> OperationAnswer:
     return await call.client.leases.revoke(id, **who)
 
 
-async def _resume(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _resume(
+    call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
+) -> OperationAnswer:
     return await call.client.signals.resume(id, **who)
 
 
-async def _priority(call: Call, id: ExecutionId, form: Mapping[str, str], who: Who) -> Steered:
+async def _priority(
+    call: Call, id: ExecutionId, form: Mapping[str, str], who: Who
+) -> OperationAnswer:
     return await call.client.executions.change_priority(id, whole_in(form, "priority"), **who)
 
 

@@ -61,7 +61,7 @@ def topics_of(event: Event) -> Iterable[str]:
 async def _stream(
     request: Request, feed: Feed, cursor: str, wanted: frozenset[str]
 ) -> AsyncGenerator[bytes, None]:
-    queue = feed.join(cursor)
+    queue = feed.open_queue(cursor)
     try:
         # The first line tells the page that it hears of all changes from now on.
         yield b"event: open\ndata: []\n\n"
@@ -81,7 +81,7 @@ async def _stream(
             if changed := _changed(found, wanted):
                 yield f"event: changed\ndata: {json.dumps(sorted(changed))}\n\n".encode()
     finally:
-        feed.leave(queue)
+        feed.close_queue(queue)
 
 
 def _changed(pages: Iterable[EventPage | None], wanted: frozenset[str]) -> set[str]:

@@ -99,13 +99,16 @@ async def _facts_of(call: Call, name: str, info: TaskInfo | None, now: datetime)
 
 
 async def _info_of(call: Call, name: str) -> TaskInfo | None:
-    """Return what is registered about a task; None if the task was only submitted or scheduled."""
+    """Return what an app registered about a task, or None if the task has only a route."""
     try:
         return await call.client.tasks.describe(name)
     except TaskNotFound:
-        if name not in [one.task for one in await call.client.tasks.list(limit=1000)]:
-            raise
-        return None
+        after = None
+        while names := [one.task for one in await call.client.tasks.list(after=after)]:
+            if name in names:
+                return None
+            after = names[-1]
+        raise
 
 
 @routes.post(

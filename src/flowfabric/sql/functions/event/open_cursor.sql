@@ -11,7 +11,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server
--- Locks:    none
+-- Locks:    none; the first call after a move of the partition to another node of the cluster locks
+--           the row of the partition in ff.event_generation, and waits for it without a limit
 -- Repeat:   a read
 -- Rights:   app
 drop function if exists ff.open_cursor;

@@ -19,7 +19,8 @@
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF203 read_only_server · WF403 cursor_expired
--- Locks:    none
+-- Locks:    none; the first call after a move of the partition to another node of the cluster locks
+--           the row of the partition in ff.event_generation, and waits for it without a limit
 -- Repeat:   the same events again, and possibly newer ones; `cursor_expired` if these events were
 --           trimmed meanwhile
 -- Rights:   app

@@ -28,10 +28,10 @@ set enable_mergejoin = off
 set jit = off
 as $$
 declare
-  v_places timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_fair_keys)]);
-  v_group  record;
-  v_first  timestamptz;
-  v_step   interval;
+  v_positions timestamptz[] := array_fill(null::timestamptz, array[cardinality(p_fair_keys)]);
+  v_group     record;
+  v_first     timestamptz;
+  v_step      interval;
 begin
   for v_group in
     select r.lane, k.rank, u.key, array_agg(u.n order by u.n) as items,
@@ -69,7 +69,7 @@ begin
       v_first := p_now;
     end if;
     for v_nth in 1..cardinality(v_group.items) loop
-      v_places[v_group.items[v_nth]] := v_first + (v_nth - 1) * v_step;
+      v_positions[v_group.items[v_nth]] := v_first + (v_nth - 1) * v_step;
     end loop;
     if pg_try_advisory_xact_lock(hashtextextended(concat_ws(
          ' ', 'ff.fair', p_partition_key, p_namespace, v_group.lane, v_group.rank, v_group.key),
@@ -92,6 +92,6 @@ begin
       on conflict do nothing;
     end if;
   end loop;
-  return v_places;
+  return v_positions;
 end;
 $$;

@@ -83,7 +83,7 @@ declare
   v_line_routes   bigint[];
   v_line_gates    bigint[];
   v_is_fair       boolean := false;
-  v_places        timestamptz[];
+  v_positions     timestamptz[];
 begin
   created := '{}';
   seconds := '{}';
@@ -117,7 +117,7 @@ begin
     from unnest(v_options) u(o);
   end if;
   if v_is_fair then
-    v_places := ff._order_fairly(
+    v_positions := ff._order_fairly(
       p_partition_key, p_namespace, p_route_ids, p_priorities, array(
         select case when u.n <> all (p_skip) then coalesce(u.o, v_shared) ->> 'fair_key' end
         from unnest(p_execution_ids, v_options) with ordinality u(id, o, n)
@@ -206,7 +206,7 @@ begin
           blocked_at)
         select p_partition_key, i.id, i.route_id, p_namespace,
                9000 - least(greatest(coalesce(i.priority, 0), 0), 9000),
-               v_now, coalesce(v_places[i.n], v_now), v_now, v_now, 1, 'runnable', 'unowned',
+               v_now, coalesce(v_positions[i.n], v_now), v_now, v_now, 1, 'runnable', 'unowned',
                case when i.waits then 'blocked_by_dependencies'::ff.eligibility
                     when t.until_at is not null then 'not_eligible_until_time'
                     when y.gate_id is null then 'eligible_now'
@@ -373,7 +373,7 @@ declare
   v_tag_key       text;
   v_is_gated      boolean := false;
   v_is_fair       boolean := false;
-  v_places        timestamptz[];
+  v_positions     timestamptz[];
   v_row           record;
   v_routes        bigint[] := '{}';
   v_tags_stored   text[] := '{}';
@@ -411,7 +411,7 @@ begin
     from unnest(v_options) u(o);
   end if;
   if v_is_fair then
-    v_places := ff._order_fairly(
+    v_positions := ff._order_fairly(
       p_partition_key, p_namespace, p_route_ids, p_priorities, array(
         select case when u.n <> all (p_skip) then coalesce(u.o, v_shared) ->> 'fair_key' end
         from unnest(p_execution_ids, v_options) with ordinality u(id, o, n)
@@ -430,7 +430,7 @@ begin
       parent_id, ends_with_parent, flow_id, is_awaited, quota_ids, budget_ids)
     select p_partition_key, i.id, i.route_id, p_namespace,
            9000 - least(greatest(coalesce(i.priority, 0), 0), 9000),
-           v_now, coalesce(v_places[i.n], v_now), v_now, v_now, 1, 'runnable', 'unowned',
+           v_now, coalesce(v_positions[i.n], v_now), v_now, v_now, 1, 'runnable', 'unowned',
            case when i.waits then 'blocked_by_dependencies'::ff.eligibility
                 when t.until_at is null then 'eligible_now'
                 else 'not_eligible_until_time' end,

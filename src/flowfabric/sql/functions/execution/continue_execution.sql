@@ -1,8 +1,8 @@
 -- Begin the next generation of a running execution with a new payload. The lease holder calls this.
--- The execution and the attempt stay the same, and the journal is empty. Returns the number of the
--- new generation.
+-- The execution and the attempt stay the same, and the journal is empty. The lease ends. Returns the
+-- number of the new generation.
 --
--- The new payload replaces the old one, also for a replay. The recorded steps are deleted. Retries,
+-- A later replay uses the new payload, too. The recorded steps are deleted. Retries,
 -- reclaims and crashes are counted from 0 again, and the attempt timeout starts again. The deadline
 -- of the execution does not move. Events, attempts and children stay.
 --
@@ -12,8 +12,8 @@
 -- Refuses:  WF001 invalid_input · as outcome: not_found · not_active · lease_revoked
 --           · lease_expired · stale_lease · invalid
 -- Locks:    the execution, waiting up to 2 s
--- Repeat:   with the lease that the first call ended, the answer is `continued` again, with the
---           present generation
+-- Repeat:   `continued` again, with the generation that the execution has now; the lease must be
+--           the one that the first call ended
 -- Rights:   app
 drop function if exists ff.continue_execution;
 create function ff.continue_execution(

@@ -4,8 +4,10 @@
 -- digits are the last digits of a UUID, and are compared with the newest 10 000 executions and the
 -- newest 10 000 flows of the partition. The call returns at most 10 executions, newest first, and
 -- then at most 10 flows, newest first. A whole UUID also finds an execution that was trimmed but
--- still has events; then state is null and created_at is the time of the first event. The last row
--- has no id; its partition_count is the number of partitions to search.
+-- still has events; then state is null and created_at is the time of the first event.
+--
+-- One more row comes last. It has no id. Its partition_count is the number of partitions that there
+-- are, so the caller knows how many to search.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input

@@ -29,7 +29,10 @@
 -- Refuses:  WF001 invalid_input · per item: invalid (field, problem) · unknown_route · lane_closed
 --           · key_reused · parent_ended · busy · unknown_gate (gate_ids)
 --           · limit_reached (gate_id, quota, key)
--- Locks:    the parents of bound children in id order, and keys; without waiting
+-- Locks:    the parents of bound children in id order, keys in key order, fair keys, then the lines
+--           that items join, skipping locked ones. Waits up to 2 s, but only for a concurrent
+--           submit of the same id. Above READ COMMITTED, items with a key also lock the number of
+--           partitions in ff.meta
 -- Repeat:   `duplicate`, with the id of the first execution
 -- Rights:   app
 drop function if exists ff.submit_executions;

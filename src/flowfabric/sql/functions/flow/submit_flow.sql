@@ -24,7 +24,8 @@
 -- Moves:    (new) -> runnable eligible (T1), delayed (T2) or blocked by dependencies (T3)
 -- Refuses:  as outcome: invalid (field, problem) · unknown_route · lane_closed
 --           · unknown_gate · limit_reached
--- Locks:    none; waits up to 2 s for a concurrent submit of the same flow
+-- Locks:    fair keys, then the lines that nodes join, skipping locked ones. Waits up to 2 s, but
+--           only for a concurrent submit of the same flow
 -- Repeat:   `duplicate`
 -- Rights:   app
 drop function if exists ff.submit_flow;

@@ -16,9 +16,8 @@
 -- Refuses:  WF001 invalid_input · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF301 not_found · WF405 grant_exists · as outcome: not_reclaimable
 --           · reclaim_cap_exceeded
--- Locks:    the execution, waiting up to 2 s, then its grant. If the execution ends (T22), the
---           call locks the executions that this end affects instead of the grant, skipping locked
---           ones
+-- Locks:    the execution, waiting up to 2 s, then its grant. If the execution ends (T22), then also
+--           the executions that this end affects, skipping locked ones
 -- Repeat:   the same key and worker get the same answer while the grant lives
 -- Rights:   app
 drop function if exists ff.issue_reclaim_grant;

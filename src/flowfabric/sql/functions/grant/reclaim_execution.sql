@@ -8,15 +8,16 @@
 -- Moves).
 --
 -- Moves:    active -> active (T21), active leased -> active lease_expired_reclaimable (T19), active
---           -> terminal failed (T22 over the limit of reclaims); propagation: runnable blocked or
---           suspended -> eligible (T4, T18), unfinished -> terminal cancelled (T23) or skipped (T5)
+--           -> terminal failed (T22 over the limit of reclaims, or three crashes while it ran
+--           alone); propagation: runnable blocked or suspended -> eligible (T4, T18), unfinished ->
+--           terminal cancelled (T23) or skipped (T5)
 -- Refuses:  WF001 invalid_input (also for a grant of another worker)
 --           · WF207 not_leaseable (its lane is paused or disabled)
 --           · WF205 not_eligible (a limit has no room) · WF301 not_found
 --           · as outcome: not_reclaimable · reclaim_cap_exceeded · invalid_grant · grant_expired
 -- Locks:    the execution, then its grant, then the gates of its quotas in id order, waiting up to
---           2 s for each. If the execution ends (T22), the call locks the executions that this end
---           affects instead of the grant and the gates, skipping locked ones
+--           2 s for each. If the execution ends (T22), the call locks no gates, but the executions
+--           that this end affects, skipping locked ones
 -- Repeat:   with the same p_claim_id, the call returns the same lease while that lease is current
 -- Rights:   app
 drop function if exists ff.reclaim_execution;

@@ -1,6 +1,6 @@
--- Fit the shares of a quota's gates to the limits in force. p_key chooses the gate of one key; null
--- means all keys. The caller has locked the quota. After this call, the caller writes the shares to
--- the gates. If there is only one partition, the call does nothing.
+-- Compute how the partitions share the limits of a quota, and store the shares in ff.gate_share. The
+-- gates do not change: the caller copies the new shares to them. If p_key is not null, only this key
+-- is shared anew. The caller has locked the quota. If there is only one partition, nothing happens.
 --
 -- If a limit was lowered, the call lowers all shares in proportion. If a partition still runs more
 -- executions than its new share, the call lowers the unused shares of other partitions further

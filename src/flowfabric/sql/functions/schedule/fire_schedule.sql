@@ -11,7 +11,7 @@
 -- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF302 unknown_route
 --           · WF308 unknown_gate · WF220 limit_reached
--- Locks:    the row of the schedule, waiting up to 2 s
+-- Locks:    the row of the schedule, waiting up to 2 s; then as submit_executions
 -- Repeat:   with the same p_call_id, the same answer until another call fires the schedule; after
 --           that `already_fired`, `inactive` or `gone`
 -- Rights:   app

@@ -6,7 +6,7 @@
 -- Moves:    (new) -> runnable eligible, through submit_executions
 -- Refuses:  WF001 invalid_input · WF202 lane_closed · WF214 schedule_orphaned · WF220 limit_reached
 --           · WF302 unknown_route · WF304 schedule_not_found · WF308 unknown_gate
--- Locks:    none
+-- Locks:    as submit_executions
 -- Repeat:   `submitted` again; an execution with this p_execution_id is stored only once
 -- Rights:   app
 drop function if exists ff.run_schedule;

@@ -12,7 +12,7 @@
 -- Refuses:  WF001 invalid_input · as outcome: busy · duplicate · not_found · not_signalable
 --           · signal_limit_exceeded · payload_too_large · invalid (field, problem)
 --           · schema_required (schema_id, document)
--- Locks:    none
+-- Locks:    as ff.deliver_signals with p_is_transactional true
 -- Repeat:   `duplicate`, with the id of the stored signal
 -- Rights:   app
 drop function if exists ff.deliver_signal_json;

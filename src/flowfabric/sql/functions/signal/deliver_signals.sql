@@ -34,7 +34,9 @@
 --           signals) · payload_too_large (64 KiB) · invalid_token · token_expired
 --           · waitpoint_closed · already_answered (decision) · schema_required (schema_id,
 --           document) · invalid (field, problem)
--- Locks:    executions in id order, skipping locked ones; none if p_is_transactional is true
+-- Locks:    the row of the partition in ff.event_generation, if there is one; executions in id
+--           order, skipping locked ones (none if p_is_transactional is true); dedup keys. Waits up
+--           to 2 s, but only for a concurrent delivery of the same signal
 -- Repeat:   `duplicate`, with the id of the stored signal; `token_expired` if the token has expired
 --           since
 -- Rights:   app

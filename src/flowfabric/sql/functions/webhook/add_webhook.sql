@@ -6,8 +6,8 @@
 -- have received the first one. The second call changes nothing else. If another webhook or a
 -- subscription has the name, the call is refused as webhook_exists.
 --
--- The client checks the URL. Before every post, the worker checks the URL again, against its own
--- list of allowed hosts.
+-- The client checks the URL. Before every post, the worker checks the host of the URL against its
+-- own list of allowed hosts.
 --
 -- Moves:    nothing
 -- Refuses:  WF001 invalid_input · WF227 too_many_subscriptions · WF416 webhook_exists
@@ -62,10 +62,6 @@ begin
   end if;
   v_row := ff._lock_subscription(p_namespace, p_name);
   v_now := ff.now();
-  if v_row.name is not null and v_row.webhook_id is distinct from p_webhook_id then
-    perform ff._refuse('WF416', 'webhook_exists', jsonb_build_object(
-      'webhook', p_name, 'hint', 'a webhook or a subscription has this name; choose another'));
-  end if;
   if v_row.name is null and (
       select count(*) from ff.subscription s where s.namespace = p_namespace) >= 100 then
     perform ff._refuse('WF227', 'too_many_subscriptions', jsonb_build_object(
@@ -82,6 +78,11 @@ begin
   on conflict (namespace, name) do update
     set inner_block = excluded.inner_block, outer_block = excluded.outer_block
     where s.webhook_id = excluded.webhook_id;
+  -- The other webhook or subscription may have been committed after the row was looked for.
+  if not found then
+    perform ff._refuse('WF416', 'webhook_exists', jsonb_build_object(
+      'webhook', p_name, 'hint', 'a webhook or a subscription has this name; choose another'));
+  end if;
   return query
   select 'added', 'whsec_' || translate(encode(v_secret, 'base64'), E'\n', '');
 end;

@@ -1,4 +1,4 @@
-"""Defects of the reference and cases of its subscriptions, as sentences (tools/mapping.toml)."""
+"""What a subscription delivers, whatever happens between an event and its consumer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .consuming import LONG_AGO, PATIENCE, begin, names, rest
 
 
 async def test_an_event_of_a_transaction_that_commits_late_is_delivered(db, client, engine, make):
-    """E1: its number is lower than those that were delivered before it."""
+    """Its number is lower than those that were delivered before it."""
     await begin(client)
     route = await engine.register(lane="late")
     connection = await db.connect()
@@ -39,7 +39,7 @@ async def test_an_event_of_a_transaction_that_commits_late_is_delivered(db, clie
     are_distributed(), reason="flowfabric db distribute raises the number of partitions there"
 )
 async def test_a_subscription_reads_all_partitions_also_new_ones(db, client, clock):
-    """E3: and events wait for it in all of them."""
+    """Events wait for it in all of them."""
     await begin(client)
     await db.execute("select ff.raise_partitions(3, true, interval '0')")
     await client.database.partitions.refresh()
@@ -61,7 +61,6 @@ async def test_a_subscription_reads_all_partitions_also_new_ones(db, client, clo
 
 
 async def test_acts_of_operators_are_events_to_subscribe_to(client, make, engine):
-    """E4."""
     await begin(client, feed="operator")
     execution = await make.execution("waiting")
     await client.executions.change_priority(execution.id, 7)
@@ -69,14 +68,14 @@ async def test_acts_of_operators_are_events_to_subscribe_to(client, make, engine
 
 
 async def test_the_lease_feed_can_be_subscribed_to(client, make):
-    """143: only events of a lease come."""
+    """Only events of a lease come."""
     await begin(client, feed="lease")
     await make.execution("completed")
     assert names(await rest(client, feed="lease")) == ["claimed 2", "completed 3"]
 
 
 async def test_an_instance_tag_separates_subscribers(db, client, make):
-    """E5: every event has the tag of its execution."""
+    """Every event has the tag of its execution."""
     await db.execute("update ff.meta set value = 'app.instance' where name = 'instance_tag_key'")
     for tag in ("a", "b"):
         await begin(client, tag, instance_tags=[tag])
@@ -88,7 +87,7 @@ async def test_an_instance_tag_separates_subscribers(db, client, make):
 
 
 async def test_a_lost_hint_only_delays_an_event(client, make, monkeypatch):
-    """E6 and 147: the consumer polls."""
+    """The consumer polls."""
     await begin(client)
 
     async def deaf(self) -> None:
@@ -103,7 +102,7 @@ async def test_a_lost_hint_only_delays_an_event(client, make, monkeypatch):
 
 
 async def test_a_burst_is_drained_page_by_page(client, make):
-    """142: after one hint, or none."""
+    """After one hint, or none."""
     await begin(client)
     for _ in range(8):
         await make.execution("completed")
@@ -112,7 +111,7 @@ async def test_a_burst_is_drained_page_by_page(client, make):
 
 
 async def test_the_end_of_a_consumer_leaves_no_task_and_no_connection(db, client, make):
-    """142 and 145: and another one begins where it was."""
+    """Another one begins where it was."""
     await make.execution("leased")
     before = asyncio.all_tasks()
     for expected in ("submitted 1", "claimed 2"):

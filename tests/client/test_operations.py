@@ -1,4 +1,4 @@
-"""Steering executions through the client: answers, repeats, and calls that are refused."""
+"""Operations on executions through the client: answers, repeats, and calls that are refused."""
 
 from __future__ import annotations
 
