@@ -184,6 +184,7 @@ class _ReadRequest(Request):
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         yield self._checked_body
+        yield b""  # This is how Starlette marks the end of a body.
 
     async def body(self) -> bytes:
         return self._checked_body
