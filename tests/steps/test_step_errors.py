@@ -197,7 +197,8 @@ async def test_it_is_recorded_before_whatever_comes_next(app, db, shop, kind, wh
         if not is_failure:
             sent.append((statement.name, args))
         rows = await invoke(connection, statement, args)
-        if is_failure:
+        # A call that finds the row locked, for example by a renewal, is sent again.
+        if is_failure and rows[0]["outcome"] != "busy":
             sent.append(("failure", args))
         return rows
 
