@@ -45,6 +45,7 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+from asyncpg.transaction import Transaction
 
 from flowfabric.db import disposable
 
@@ -175,6 +176,16 @@ class Database:
             OURS,
         )
         return number
+
+    async def lock_executions(self, *ids: UUID) -> Transaction:
+        """Lock executions on another connection, until the returned transaction ends."""
+        connection = await self.connect()
+        transaction = connection.transaction()
+        await transaction.start()
+        await connection.execute(
+            "select from ff.execution where execution_id = any ($1) for no key update", ids
+        )
+        return transaction
 
     async def until_waiting(self, *calls: asyncio.Future[Any]) -> None:
         """Wait until as many sessions wait for a lock as there are calls. A call that ends before

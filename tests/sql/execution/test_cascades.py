@@ -18,17 +18,6 @@ async def blocked(engine):
     return sum(row["eligibility"] == "blocked_by_dependencies" for row in await engine.rows())
 
 
-async def locked(db, execution_id):
-    """Another connection that holds the row; commit its transaction to let go."""
-    connection = await db.connect()
-    transaction = connection.transaction()
-    await transaction.start()
-    await connection.execute(
-        "select from ff.execution where execution_id = $1 for no key update", execution_id
-    )
-    return transaction
-
-
 async def waiting(engine, make, kid, number=1):
     waiters = []
     for _ in range(number):
@@ -50,7 +39,7 @@ async def many_waiting(engine, kid, number):
 async def test_a_waiter_that_is_locked_is_left_and_the_answer_says_so(db, engine, make, how):
     kid = await make.execution("leased")
     (waiter,) = await waiting(engine, make, kid.id)
-    transaction = await locked(db, waiter.id)
+    transaction = await db.lock_executions(waiter.id)
     match how:
         case "complete":
             answer = await engine.complete(kid.lease)
@@ -75,7 +64,7 @@ async def test_only_those_of_a_batch_that_left_somebody_say_so(db, engine, make)
     one, two = await make.execution("leased"), await make.execution("leased")
     (first,) = await waiting(engine, make, one.id)
     await waiting(engine, make, two.id)
-    transaction = await locked(db, first.id)
+    transaction = await db.lock_executions(first.id)
     answers = await engine.complete_many([one.lease, two.lease])
     assert [(answer.word, answer.detail) for answer in answers] == [
         ("completed", PENDING),
@@ -88,7 +77,7 @@ async def test_only_those_of_a_batch_that_left_somebody_say_so(db, engine, make)
 async def test_expiry_leaves_what_it_cannot_tell_to_the_resolver(db, engine, make, clock):
     kid = await make.execution("waiting", deadline=timedelta(minutes=1))
     (waiter,) = await waiting(engine, make, kid.id)
-    transaction = await locked(db, waiter.id)
+    transaction = await db.lock_executions(waiter.id)
     await clock.advance(minutes=1)
     await engine.expire_executions()
     assert (await engine.row(kid.id))["wakes_pending"] is True
@@ -164,7 +153,7 @@ async def test_more_work_is_due_at_once(engine, make):
 async def test_a_crash_before_the_wakes_are_resolved_loses_nothing(db, engine, make):
     kid = await make.execution("leased")
     (waiter,) = await waiting(engine, make, kid.id)
-    transaction = await locked(db, waiter.id)
+    transaction = await db.lock_executions(waiter.id)
     await engine.complete(kid.lease)
     # whoever completed it never calls again; the flag is in the table for the reconciler
     await transaction.rollback()
@@ -175,7 +164,7 @@ async def test_a_crash_before_the_wakes_are_resolved_loses_nothing(db, engine, m
 async def test_a_waiter_that_ends_while_it_is_owed_a_wake_clears_the_debt(db, engine, make):
     kid = await make.execution("leased")
     (waiter,) = await waiting(engine, make, kid.id)
-    transaction = await locked(db, waiter.id)
+    transaction = await db.lock_executions(waiter.id)
     await engine.complete(kid.lease)
     await transaction.rollback()
     await engine.cancel(waiter.id)
@@ -198,7 +187,7 @@ async def test_what_is_owed_a_wake_is_not_trimmed(db, engine, make, clock):
     for policy in (None, {"retention_ms": 0}):
         kid = await make.execution("leased", policy=policy)
         (waiter,) = await waiting(engine, make, kid.id)
-        transaction = await locked(db, waiter.id)
+        transaction = await db.lock_executions(waiter.id)
         await engine.complete(kid.lease)
         await clock.advance(seconds=1)
         trim = f"select handled from ff.trim_retention('{home()}', p_retention => '0')"
@@ -220,7 +209,7 @@ async def test_a_replay_tells_them_first(db, engine, make):
 async def test_a_replay_that_cannot_tell_them_is_to_be_tried_again(db, engine, make):
     kid = await make.execution("leased")
     (waiter,) = await waiting(engine, make, kid.id)
-    transaction = await locked(db, waiter.id)
+    transaction = await db.lock_executions(waiter.id)
     await engine.complete(kid.lease)
     with pytest.raises(asyncpg.SerializationError):
         await engine.replay(kid.id)

@@ -1,4 +1,4 @@
-"""What the end of a member means for those that depend on it."""
+"""The end of a member resolves its edges and decides about the downstream members."""
 
 from __future__ import annotations
 
@@ -17,17 +17,6 @@ from support.factories import Engine
 from support.flows import Edge, Flow, Group, make_flow
 
 PENDING = {"wakes_pending": True}
-
-
-async def locked(db, execution_id):
-    """Another connection that holds the row; roll its transaction back to let go."""
-    connection = await db.connect()
-    transaction = connection.transaction()
-    await transaction.start()
-    await connection.execute(
-        "select from ff.execution where execution_id = $1 for no key update", execution_id
-    )
-    return transaction
 
 
 def fan_in(names, **group):
@@ -681,7 +670,7 @@ async def test_a_member_that_is_locked_is_left_and_told_later(db, outcome):
     flow = await make_flow(db, nodes=["a", "b"], edges=[("a", "b")])
     if outcome != "cancelled":
         lease = await flow.take("a")
-    transaction = await locked(db, flow["b"])
+    transaction = await db.lock_executions(flow["b"])
     match outcome:
         case "success":
             answer = await flow.engine.complete(lease)
@@ -701,10 +690,10 @@ async def test_a_member_that_is_locked_is_left_and_told_later(db, outcome):
 
 
 async def test_a_crash_between_two_edges_leaves_the_rest_to_a_reconciler(db):
-    """Whoever ended it told one of three, and never calls again."""
+    """The process that ended the member resolved one of three edges, and then died."""
     flow = await make_flow(db, nodes=[*"abcd"], edges=[("a", "b"), ("a", "c"), ("a", "d")])
     lease = await flow.take("a")
-    holders = [await locked(db, flow[name]) for name in "bd"]
+    holders = [await db.lock_executions(flow[name]) for name in "bd"]
     assert (await flow.engine.complete(lease)).detail == PENDING
     assert await flow.states("bcd") == {
         "b": "waiting_children",
@@ -720,7 +709,7 @@ async def test_a_crash_between_two_edges_leaves_the_rest_to_a_reconciler(db):
 async def test_a_broken_cascade_of_three_hops_is_finished_and_then_left_alone(db):
     flow = await make_flow(db, nodes=[*"abcd"], edges=[("a", "b"), ("b", "c"), ("c", "d")])
     lease = await flow.take("a")
-    holder = await locked(db, flow["c"])
+    holder = await db.lock_executions(flow["c"])
     # b is the one that owes it, and the answer for a says that there is more to do
     assert (await flow.engine.fail(lease, "permanent")).detail == PENDING
     assert (await flow.row("a"))["wakes_pending"] is False

@@ -16,17 +16,6 @@ PENDING = {"wakes_pending": True}
 CANCEL = {"on_satisfied": "cancel_remaining"}
 
 
-async def locked(db, *ids):
-    """Another connection that holds the rows; roll its transaction back to let go."""
-    connection = await db.connect()
-    transaction = connection.transaction()
-    await transaction.start()
-    await connection.execute(
-        "select from ff.execution where execution_id = any ($1) for no key update", list(ids)
-    )
-    return transaction
-
-
 async def dispatch(where, limit=100):
     """What cancel_siblings answers, without how soon the next is due."""
     row = await where.fetchrow(f"select * from ff.cancel_siblings('{home()}', $1)", limit)
@@ -75,7 +64,7 @@ async def test_those_that_are_not_needed_end_with_the_decision(db):
 
 
 async def test_the_end_of_a_sibling_is_an_end_like_any_other(db):
-    """It has its event, with the reason, and reaches whoever else depends on it."""
+    """The cancelled sibling has its event, and its end reaches its other downstream members."""
     flow = await make_flow(
         db,
         nodes=["a", "b", "c", "w", "z"],
@@ -270,7 +259,7 @@ async def test_a_sibling_that_is_locked_is_listed_and_cancelled_later(db):
     flow = await race(db, "abcde")
     await flow.fail("e")
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"], flow["d"])
+    holder = await db.lock_executions(flow["b"], flow["d"])
     assert (await flow.engine.complete(lease)).detail == PENDING
     row = await flow.group("z")
     assert (row["cancel_pending"], row["cancel_reason"]) == (True, "sibling_quorum_satisfied")
@@ -308,7 +297,7 @@ async def test_a_sibling_that_ended_meanwhile_keeps_its_end(db):
     """The race of appendix B: whoever has the row first wins."""
     flow = await race(db)
     lease, loser = await flow.take("a"), await flow.take("b")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     assert (await flow.engine.complete(loser)).word == "completed"
@@ -321,7 +310,7 @@ async def test_a_sibling_that_ended_meanwhile_keeps_its_end(db):
 async def test_a_sibling_that_is_gone_is_not_looked_for_again(db):
     flow = await race(db)
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     db.leave_broken("a member is gone, and its edge is not")
@@ -339,7 +328,7 @@ async def test_a_listed_sibling_is_retained_if_another_group_needs_it_by_then(db
         groups=[Group("z", "any_of", **CANCEL)],
     )
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     answer = await dispatch(db)
@@ -353,7 +342,7 @@ async def test_a_listed_sibling_that_ended_and_was_replayed_is_let_run(db, outco
     """As if the dispatcher had come before the replay."""
     flow = await race(db, "abc")
     lease, held = await flow.take("a"), await flow.take("b")
-    holders = [await locked(db, flow["b"]), await locked(db, flow["c"])]
+    holders = [await db.lock_executions(flow["b"]), await db.lock_executions(flow["c"])]
     await flow.engine.complete(lease)
     for holder in holders:
         await holder.rollback()
@@ -373,10 +362,10 @@ async def test_a_member_that_is_locked_keeps_its_list(db):
     """The group is written under the lock of its member, also by the dispatcher."""
     flow = await race(db)
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
-    holder = await locked(db, flow["z"])
+    holder = await db.lock_executions(flow["z"])
     answer = await dispatch(db)
     assert (answer["handled"], answer["due_in"]) == (0, timedelta(milliseconds=100))
     await holder.rollback()
@@ -398,7 +387,7 @@ async def test_two_dispatchers_at_once_cancel_once(db):
 async def test_a_dispatcher_that_holds_a_group_is_passed_by(db):
     flow = await race(db, "abc")
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"], flow["c"])
+    holder = await db.lock_executions(flow["b"], flow["c"])
     await flow.engine.complete(lease)
     await holder.rollback()
     other = await db.connect()
@@ -413,7 +402,7 @@ async def test_a_dispatcher_that_holds_a_group_is_passed_by(db):
 async def test_many_groups_drain_cleanly(db):
     flows = [await race(db, "ab") for _ in range(8)]
     leases = [await flow.take("a") for flow in flows]
-    holder = await locked(db, *(flow["b"] for flow in flows))
+    holder = await db.lock_executions(*(flow["b"] for flow in flows))
     await flows[0].engine.complete_many(leases)
     await holder.rollback()
     assert (await dispatch(db, 5))["cancelled"] == 5
@@ -429,7 +418,7 @@ async def test_the_group_that_waits_longest_comes_first(db, clock):
     for _ in range(3):
         flow = await race(db, "ab")
         lease = await flow.take("a")
-        holder = await locked(db, flow["b"])
+        holder = await db.lock_executions(flow["b"])
         await flow.engine.complete(lease)
         await holder.rollback()
         flows.append(flow)
@@ -450,7 +439,7 @@ async def test_what_a_cancelled_sibling_leaves_in_turn_is_for_the_resolver(db):
     waiter = await flow.take("w")
     await flow.engine.wait_for(waiter, [flow["b"]])
     lease = await flow.take("a")
-    holder = await locked(db, flow["w"])
+    holder = await db.lock_executions(flow["w"])
     assert (await flow.engine.complete(lease)).detail == PENDING
     assert (await flow.row("b"))["wakes_pending"] is True
     await holder.rollback()
@@ -464,7 +453,7 @@ async def test_what_a_cancelled_sibling_leaves_in_turn_is_for_the_resolver(db):
 async def test_the_reconciler_closes_a_group_whose_siblings_have_all_ended(db):
     flow = await race(db)
     lease, loser = await flow.take("a"), await flow.take("b")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     await flow.engine.complete(loser)
@@ -477,7 +466,7 @@ async def test_the_reconciler_closes_a_group_whose_siblings_have_all_ended(db):
 async def test_the_reconciler_never_cancels(db):
     flow = await race(db)
     lease = await flow.take("a")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     assert await reconcile(db) == 0
@@ -489,11 +478,11 @@ async def test_the_reconciler_never_cancels(db):
 async def test_the_reconciler_passes_by_a_member_that_is_locked(db):
     flow = await race(db)
     lease, loser = await flow.take("a"), await flow.take("b")
-    holder = await locked(db, flow["b"])
+    holder = await db.lock_executions(flow["b"])
     await flow.engine.complete(lease)
     await holder.rollback()
     await flow.engine.complete(loser)
-    holder = await locked(db, flow["z"])
+    holder = await db.lock_executions(flow["z"])
     assert await reconcile(db) == 0
     await holder.rollback()
     assert await reconcile(db) == 1
