@@ -37,7 +37,7 @@ class Watched(Watch):
 async def is_silent(watch: Watched) -> bool:
     """Return whether nothing is reported.
 
-    What is noticed by the first look is reported after the second: then there is no third.
+    The watch reports a change only after one more look. So three looks without a report prove it.
     """
     waiting = asyncio.create_task(watch.saved())
     looking = asyncio.create_task(three_looks(watch))

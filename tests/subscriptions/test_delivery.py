@@ -19,7 +19,7 @@ from .consuming import LONG_AGO, PATIENCE, begin, names, rest
 
 
 async def test_an_event_of_a_transaction_that_commits_late_is_delivered(db, client, engine, make):
-    """Its number is lower than those that were delivered before it."""
+    """The late event has a lower number than the events that were delivered before."""
     await begin(client)
     route = await engine.register(lane="late")
     connection = await db.connect()

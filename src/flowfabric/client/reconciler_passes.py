@@ -82,7 +82,7 @@ async def handle_everywhere(
 ) -> Pass:
     """Run one batch of a reconciler in the given partition, or in each partition if none is given.
 
-    Among several partitions, skip those known to have no due work, and those that failed recently.
+    If there are several partitions, skip a partition that has no due work or has failed recently.
     """
     if partition is None and len(partitions := await database.partitions.all()) > 1:
         return await _handle_each(database, statement, due, partitions, limit)

@@ -2,8 +2,8 @@
 --
 -- `concurrency` and `rate` are the shares that this partition has of the limits.
 -- `whole_concurrency` and `whole_rate` are the limits in force for the key, for all partitions
--- together. If an operator set these limits, is_set is true, and reason, changed_by and changed_at
--- say why, by whom and when.
+-- together. If an operator set these limits, is_set is true. Then changed_by is the operator, reason
+-- is the operator's reason, and changed_at is the time of the change.
 --
 -- `running` counts the slots that are taken, by leases and by ff.check_admission. `tickets` counts
 -- the slots of ff.check_admission alone. `started` counts the starts within the last rate_window.
